@@ -1,0 +1,39 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Errors of a Store. The gateway maps each to one S3 code.
+var (
+	ErrNoSuchBucket     = errors.New("no such bucket")
+	ErrBucketExists     = errors.New("bucket exists")
+	ErrBucketNotEmpty   = errors.New("bucket not empty")
+	ErrNoSuchKey        = errors.New("no such key")
+	ErrNoSuchUpload     = errors.New("no such upload")
+	ErrInvalidPart      = errors.New("invalid part")
+	ErrInvalidPartOrder = errors.New("parts not in ascending order")
+	ErrEntityTooSmall   = errors.New("part below the minimum size")
+	ErrPrecondition     = errors.New("precondition failed")
+	ErrConflict         = errors.New("conflicting write under way")
+	ErrIncompleteBody   = errors.New("body does not have the stated length")
+	ErrInvalidRange     = errors.New("range outside the object")
+	ErrInvalidRequest   = errors.New("invalid request")
+	ErrBadDigest        = errors.New("checksum does not match the bytes")
+	ErrNoSpace          = errors.New("no space left in the store")
+	ErrClosed           = errors.New("store is closed")
+)
+
+// CorruptError reports a block whose bytes do not match their CRC32C.
+type CorruptError struct {
+	Bucket, Key string
+	Block       int64 // block number within the object
+}
+
+func (e *CorruptError) Error() string {
+	return fmt.Sprintf("corrupt block %d of %q in bucket %q", e.Block, e.Key, e.Bucket)
+}
+
+// IsNoSuchKey reports whether err says that a key does not exist.
+func IsNoSuchKey(err error) bool { return errors.Is(err, ErrNoSuchKey) }
