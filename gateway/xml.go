@@ -116,16 +116,11 @@ func checksumElements(s checksum.Sum) (c xmlChecksum) {
 	return c
 }
 
-// checksumHeader is the header that carries a checksum of the algorithm.
-func checksumHeader(a checksum.Algorithm) string {
-	return "X-Amz-Checksum-" + strings.ToLower(string(a))
-}
-
 // setChecksum puts a checksum on an answer.
 func setChecksum(h http.Header, s checksum.Sum) {
 	if !s.IsZero() {
-		h.Set(checksumHeader(s.Algorithm), s.Value)
-		h.Set("X-Amz-Checksum-Type", string(s.Type))
+		h.Set(s.Algorithm.Header(), s.Value)
+		h.Set(checksum.HeaderType, string(s.Type))
 	}
 }
 
