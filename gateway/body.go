@@ -2,59 +2,58 @@ package gateway
 
 import (
 	"errors"
-	"io"
 	"net/http"
+	"strings"
 
 	"github.com/objcached/objcached/checksum"
+	"github.com/objcached/objcached/gateway/payload"
 )
 
 // errBodyTooLarge says that a request body is longer than its operation allows.
 var errBodyTooLarge = errors.New("request body too large")
 
-type objectBody struct {
-	io.Reader
-	size int64
-}
-
-func (b *objectBody) Size() int64                   { return b.size }
-func (b *objectBody) Sum() checksum.Sum             { return checksum.Sum{} }
-func (b *objectBody) Algorithm() checksum.Algorithm { return checksum.None }
-
-func (g *Gateway) openBody(r *request) (*objectBody, error) {
-	if r.ContentLength < 0 {
-		return nil, fail("MissingContentLength", "You must provide the Content-Length HTTP header.")
-	}
-	if r.ContentLength > g.cfg.MaxObject {
-		return nil, tooLarge(r.ContentLength, g.cfg.MaxObject)
-	}
-	return &objectBody{r.Body, r.ContentLength}, nil
+// openBody returns the bytes of an object or a part, without their framing
+// and held to every hash they came with.
+func (g *Gateway) openBody(r *request) (*payload.Body, error) {
+	return payload.New(r.Request, r.Auth, payload.Options{MaxSize: g.cfg.MaxObject})
 }
 
 // readBody returns the whole body, checked against every hash and checksum it
 // came with, or errBodyTooLarge if it has more than limit bytes.
 func (g *Gateway) readBody(r *request, limit int64) ([]byte, error) {
-	if r.ContentLength > limit {
-		return nil, errBodyTooLarge
-	}
-	b, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
-	if err == nil && int64(len(b)) > limit {
-		err = errBodyTooLarge
-	}
-	return b, err
+	return readWhole(r, limit, payload.Options{})
 }
 
-func (g *Gateway) readDocument(r *request, limit int64) ([]byte, error) { return g.readBody(r, limit) }
+// readDocument is readBody for a request whose x-amz-checksum headers speak of
+// an object and not of the body.
+func (g *Gateway) readDocument(r *request, limit int64) ([]byte, error) {
+	return readWhole(r, limit, payload.Options{ObjectChecksum: true})
+}
+
+func readWhole(r *request, limit int64, o payload.Options) ([]byte, error) {
+	b, err := payload.New(r.Request, r.Auth, o)
+	if err != nil {
+		return nil, err
+	}
+	if b.Size() > limit {
+		return nil, errBodyTooLarge
+	}
+	return b.ReadAll(limit)
+}
+
+// bodyAlgorithm is the checksum that a request carries for its body, in a
+// header or a trailer. Whether there is just one, payload.New has checked.
+func bodyAlgorithm(h http.Header) checksum.Algorithm {
+	for _, a := range checksum.Algorithms {
+		if len(h[a.Header()]) > 0 {
+			return a
+		}
+	}
+	return checksum.FromHeaderName(strings.TrimSpace(h.Get("X-Amz-Trailer")))
+}
 
 // hasBodyHash reports whether a request names a hash of its body besides the
 // one that is signed.
 func hasBodyHash(h http.Header) bool {
-	if h.Get("Content-Md5") != "" || h.Get("X-Amz-Trailer") != "" {
-		return true
-	}
-	for _, a := range checksum.Algorithms {
-		if h.Get(a.Header()) != "" {
-			return true
-		}
-	}
-	return false
+	return h.Get("Content-Md5") != "" || bodyAlgorithm(h) != checksum.None
 }

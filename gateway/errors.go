@@ -14,6 +14,7 @@ import (
 
 	"github.com/objcached/objcached/checksum"
 	"github.com/objcached/objcached/descriptor"
+	"github.com/objcached/objcached/gateway/payload"
 	"github.com/objcached/objcached/gateway/sigv4"
 	"github.com/objcached/objcached/storage"
 )
@@ -161,6 +162,15 @@ func toAPIError(r *request, err error) *apiError {
 	var header *checksum.HeaderError
 	if errors.As(err, &header) {
 		return fail("InvalidRequest", "%s", header.Error()).with("ArgumentName", strings.ToLower(header.Header))
+	}
+	var body *payload.Error
+	if errors.As(err, &body) {
+		e := fail(body.Code, "%s", body.Message)
+		e.Status = body.Status
+		if body.Header != "" {
+			e.with("HeaderName", body.Header)
+		}
+		return e
 	}
 	var sig *sigv4.Error
 	if errors.As(err, &sig) {

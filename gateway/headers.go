@@ -6,6 +6,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/objcached/objcached/gateway/payload"
 	"github.com/objcached/objcached/storage"
 )
 
@@ -92,7 +93,7 @@ func describe(h http.Header) (storage.PutOptions, error) {
 	for _, name := range systemHeaders {
 		v := h.Get(name)
 		if name == "Content-Encoding" {
-			v = withoutChunked(v)
+			v = payload.ContentEncoding(h)
 		}
 		if v != "" {
 			if o.Headers == nil {
@@ -120,21 +121,6 @@ func describe(h http.Header) (storage.PutOptions, error) {
 	var err error
 	o.Chain, err = chainOf(h)
 	return o, err
-}
-
-// withoutChunked drops aws-chunked, which frames the request and is no
-// property of the object.
-func withoutChunked(encoding string) string {
-	if !strings.Contains(encoding, "aws-chunked") {
-		return encoding
-	}
-	var kept []string
-	for e := range strings.SplitSeq(encoding, ",") {
-		if e = strings.TrimSpace(e); e != "" && e != "aws-chunked" {
-			kept = append(kept, e)
-		}
-	}
-	return strings.Join(kept, ",")
 }
 
 // chainOf reads x-kv-parent and x-kv-index.

@@ -72,7 +72,7 @@ func (g *Gateway) uploadPart(w http.ResponseWriter, r *request) error {
 	}
 	o := storage.PartOptions{Size: body.Size()}
 	if u.Algorithm != checksum.None {
-		if got := body.Algorithm(); got != u.Algorithm {
+		if got := bodyAlgorithm(r.Header); got != u.Algorithm {
 			return partChecksumMismatch(u.Algorithm, got)
 		}
 		o.Checksum = body.Sum

@@ -3,8 +3,6 @@ package gateway
 import (
 	"net/http"
 	"strconv"
-
-	"github.com/objcached/objcached/checksum"
 )
 
 // putObject stores one object, checked against every hash that came with it.
@@ -41,6 +39,3 @@ func tooLarge(size, limit int64) error {
 	return fail("EntityTooLarge", "Your proposed upload exceeds the maximum allowed size").
 		with("ProposedSize", strconv.FormatInt(size, 10)).with("MaxSizeAllowed", strconv.FormatInt(limit, 10))
 }
-
-// emptySum is the checksum function of a write that keeps none.
-func emptySum() checksum.Sum { return checksum.Sum{} }

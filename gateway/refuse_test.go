@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/objcached/objcached/descriptor"
+	"github.com/objcached/objcached/gateway/sigv4"
 	"github.com/objcached/objcached/storage"
 )
 
@@ -319,6 +320,6 @@ func FuzzRequest(f *testing.F) {
 type everyone struct{}
 
 func (everyone) authenticate(r *request) error {
-	r.Identity = testRegistry()[rootKey]
+	r.Identity, r.Auth = testRegistry()[rootKey], &sigv4.Result{}
 	return nil
 }

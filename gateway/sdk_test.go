@@ -114,7 +114,7 @@ func TestMinioGo(t *testing.T) {
 			if err != nil || !bytes.Equal(got, b) {
 				t.Fatalf("get %s: %v, equal %v", k, err, bytes.Equal(got, b))
 			}
-			info, err := o.Stat()
+			info, err := c.StatObject(ctx, "alice-1", k, minio.StatObjectOptions{})
 			if err != nil || info.ContentType != "a/b" || info.UserMetadata["Color"] != "blue" || info.Size != int64(len(b)) {
 				t.Fatalf("stat %s: %+v %v", k, info, err)
 			}
