@@ -44,6 +44,7 @@ func New(d *descriptor.Descriptor, n int, mode descriptor.Mode) Plan {
 // bytes at Dst.
 type Read struct {
 	Chunk int   // index in chunk_keys
+	Half  int   // 0; 1 for a V half that is a step of its own
 	Off   int64 // in the object
 	Len   int64 // never 0
 	Dst   int64 // in the payload
@@ -62,8 +63,8 @@ func (p *Plan) First() int { return p.first }
 // Layers is the number of layers in the window.
 func (p *Plan) Layers() int { return p.layers }
 
-// Halves is how many runs of adjacent bytes a chunk's layers form: layer l+1's
-// bytes follow layer l's within each of them.
+// Halves is the number of steps that a slice takes in layer mode: 1, or 2 if
+// its K and V lie apart. Layer l+1's bytes follow layer l's in each half.
 func (p *Plan) Halves() int { return p.halves }
 
 // Steps is the number of steps.
@@ -103,6 +104,7 @@ func (p *Plan) At(i int) Read {
 	n := p.slice / int64(p.halves)
 	return Read{
 		Chunk: j,
+		Half:  half,
 		Off:   int64(p.first+l)*n + int64(half)*p.vAt,
 		Len:   n,
 		Dst:   int64(i)*p.slice + int64(half)*n,

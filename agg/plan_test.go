@@ -67,6 +67,9 @@ func check(d *descriptor.Descriptor, n int, mode descriptor.Mode) error {
 		if r.Dst != at || r.Len <= 0 {
 			return fmt.Errorf("step %d: %+v does not begin at %d", i, r, at)
 		}
+		if half := p.Halves() == 2 && r.Off >= int64(d.NumLayers)*d.PerLayerChunkBytes/2; half != (r.Half == 1) {
+			return fmt.Errorf("step %d: half %d", i, r.Half)
+		}
 		if r.Layer != want[at].layer {
 			return fmt.Errorf("step %d: layer %d, want %d", i, r.Layer, want[at].layer)
 		}
@@ -122,7 +125,7 @@ func TestLargePlan(t *testing.T) {
 	if p.Size() != 1<<52 || p.Steps() != 1<<27 {
 		t.Fatalf("size %d, steps %d", p.Size(), p.Steps())
 	}
-	want := Read{Chunk: 65535, Off: 1<<36 - 32<<20, Len: 32 << 20, Dst: 1<<52 - 32<<20, Layer: 1023, Whole: 1024}
+	want := Read{Chunk: 65535, Half: 1, Off: 1<<36 - 32<<20, Len: 32 << 20, Dst: 1<<52 - 32<<20, Layer: 1023, Whole: 1024}
 	if r := p.At(p.Steps() - 1); r != want {
 		t.Errorf("last step %+v, want %+v", r, want)
 	}
