@@ -1,23 +1,63 @@
 package gateway
 
+import (
+	"path"
+
+	"github.com/objcached/objcached/storage"
+)
+
 // denier refuses everyone; it stands until the signature verifier is wired in.
 type denier struct{}
 
 func newAuthenticator(Config) authenticator { return denier{} }
 
-func (denier) authenticate(*request) error { return fail("AccessDenied", "Access Denied.") }
+func (denier) authenticate(*request) error { return errAccessDenied() }
 
 // authorize checks that the sender may do what the operation does to its
-// bucket, and loads the bucket. A bucket out of the sender's reach is denied
-// in the same words whether or not it exists.
+// bucket, and loads the bucket.
 func (g *Gateway) authorize(r *request) error {
 	if r.op.action == actNone || r.op.action == actCreate {
 		return nil
 	}
-	b, err := g.store.GetBucket(r.Context(), r.Bucket)
+	b, err := g.reachable(r, r.Bucket)
 	if err != nil {
 		return err
 	}
 	r.BucketInfo = b
-	return nil
+	return checkOwner(r.Header, "X-Amz-Expected-Bucket-Owner", b)
 }
+
+// reachable loads a bucket the sender may use. One out of reach is denied in
+// the same words whether or not it exists.
+func (g *Gateway) reachable(r *request, name string) (storage.Bucket, error) {
+	b, err := g.store.GetBucket(r.Context(), name)
+	if err != nil {
+		if !g.mayAccess(r, name, nil) {
+			return b, errAccessDenied()
+		}
+		if !validBucketName(name) {
+			return b, invalidBucketName(name)
+		}
+		return b, err
+	}
+	if !g.mayAccess(r, name, &b) {
+		return b, errAccessDenied()
+	}
+	return b, nil
+}
+
+// mayAccess reports whether the sender may use a bucket; b is nil if it does
+// not exist.
+func (g *Gateway) mayAccess(r *request, name string, b *storage.Bucket) bool {
+	if r.Identity.Root {
+		return true
+	}
+	for _, p := range r.Identity.Buckets {
+		if ok, _ := path.Match(p, name); ok {
+			return true
+		}
+	}
+	return false
+}
+
+func (g *Gateway) mayCreate(r *request, name string) bool { return g.mayAccess(r, name, nil) }

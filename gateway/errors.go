@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/objcached/objcached/checksum"
 	"github.com/objcached/objcached/descriptor"
 	"github.com/objcached/objcached/storage"
 )
@@ -75,46 +76,46 @@ func slowDown(limit string) *apiError {
 
 // errorStatus is every code the server answers, with its HTTP status.
 var errorStatus = map[string]int{
-	"AccessDenied":                       403,
-	"AuthorizationHeaderMalformed":       400,
-	"AuthorizationQueryParametersError":  400,
-	"BadDigest":                          400,
-	"BucketAlreadyExists":                409,
-	"BucketAlreadyOwnedByYou":            409,
-	"BucketNotEmpty":                     409,
-	"ConditionalRequestConflict":         409,
-	"EntityTooLarge":                     400,
-	"EntityTooSmall":                     400,
-	"IllegalLocationConstraintException": 400,
-	"IncompleteBody":                     400,
-	"InternalError":                      500,
-	"InvalidAccessKeyId":                 403,
-	"InvalidArgument":                    400,
-	"InvalidBucketName":                  400,
-	"InvalidDigest":                      400,
-	"InvalidPart":                        400,
-	"InvalidPartOrder":                   400,
-	"InvalidRange":                       416,
-	"InvalidRequest":                     400,
-	"InvalidURI":                         400,
-	"KeyTooLongError":                    400,
-	"MalformedXML":                       400,
-	"MetadataTooLarge":                   400,
-	"MethodNotAllowed":                   405,
-	"MissingContentLength":               411,
-	"MissingSecurityHeader":              400,
-	"NoSuchBucket":                       404,
-	"NoSuchKey":                          404,
-	"NoSuchUpload":                       404,
-	"NotImplemented":                     501,
-	"NotModified":                        304,
-	"PreconditionFailed":                 412,
-	"RequestTimeTooSkewed":               403,
-	"RequestTimeout":                     400,
-	"ServiceUnavailable":                 503,
-	"SignatureDoesNotMatch":              403,
-	"SlowDown":                           503,
-	"XAmzContentSHA256Mismatch":          400,
+	"AccessDenied":                      403,
+	"AuthorizationHeaderMalformed":      400,
+	"AuthorizationQueryParametersError": 400,
+	"BadDigest":                         400,
+	"BucketAlreadyExists":               409,
+	"BucketAlreadyOwnedByYou":           409,
+	"BucketNotEmpty":                    409,
+	"ConditionalRequestConflict":        409,
+	"EntityTooLarge":                    400,
+	"EntityTooSmall":                    400,
+	"IncompleteBody":                    400,
+	"InternalError":                     500,
+	"InvalidAccessKeyId":                403,
+	"InvalidArgument":                   400,
+	"InvalidBucketName":                 400,
+	"InvalidDigest":                     400,
+	"InvalidLocationConstraint":         400,
+	"InvalidPartNumber":                 416,
+	"InvalidPart":                       400,
+	"InvalidPartOrder":                  400,
+	"InvalidRange":                      416,
+	"InvalidRequest":                    400,
+	"InvalidURI":                        400,
+	"KeyTooLongError":                   400,
+	"MalformedXML":                      400,
+	"MetadataTooLarge":                  400,
+	"MethodNotAllowed":                  405,
+	"MissingContentLength":              411,
+	"MissingSecurityHeader":             400,
+	"NoSuchBucket":                      404,
+	"NoSuchKey":                         404,
+	"NoSuchUpload":                      404,
+	"NotImplemented":                    501,
+	"PreconditionFailed":                412,
+	"RequestTimeTooSkewed":              403,
+	"RequestTimeout":                    400,
+	"ServiceUnavailable":                503,
+	"SignatureDoesNotMatch":             403,
+	"SlowDown":                          503,
+	"XAmzContentSHA256Mismatch":         400,
 }
 
 // status is the HTTP status of the error. An unknown code is a bug in the
@@ -151,6 +152,10 @@ func toAPIError(r *request, err error) *apiError {
 	}
 	if e := descriptorError(err); e != nil {
 		return e
+	}
+	var header *checksum.HeaderError
+	if errors.As(err, &header) {
+		return fail("InvalidRequest", "%s", header.Error()).with("ArgumentName", strings.ToLower(header.Header))
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) || isTimeout(err) {
 		return &apiError{Code: "RequestTimeout", Cause: err,
@@ -225,17 +230,11 @@ func (g *Gateway) renderError(w http.ResponseWriter, r *request, err error) {
 		panic(http.ErrAbortHandler)
 	}
 	h := w.Header()
-	for _, name := range bodyHeaders {
-		h.Del(name)
-	}
+	clearObjectHeaders(h)
 	for k, v := range e.Header {
 		h.Set(k, v)
 	}
 	status := e.status()
-	if status == http.StatusNotModified {
-		w.WriteHeader(status)
-		return
-	}
 	if r.Method == http.MethodHead {
 		// No body can say what went wrong; clients show the code if they get it.
 		h.Set("X-Amz-Error-Code", e.Code)
@@ -249,10 +248,16 @@ func (g *Gateway) renderError(w http.ResponseWriter, r *request, err error) {
 	_, _ = w.Write(body) // nobody is left to tell
 }
 
-// bodyHeaders describe an object; an error answer must not carry them.
-var bodyHeaders = []string{
-	"Content-Length", "Content-Encoding", "Content-Disposition", "Content-Language", "Cache-Control",
-	"Expires", "Content-Type", "X-Kv-Mode",
+// clearObjectHeaders drops what a handler had already said about an object: an
+// error answer must not carry it.
+func clearObjectHeaders(h http.Header) {
+	for name := range h {
+		switch name {
+		case "X-Amz-Request-Id", "Server", "X-Amz-Rdma-Reply", "X-Kv-Matched", "X-Kv-Layers-Ready":
+		default:
+			delete(h, name)
+		}
+	}
 }
 
 // errorDocument renders S3's error XML.

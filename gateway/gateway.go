@@ -161,6 +161,9 @@ func (g *Gateway) run(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	r.op = op
+	if err := checkHeaders(r.Header); err != nil {
+		return err
+	}
 	if err := g.authorize(r); err != nil {
 		return err
 	}

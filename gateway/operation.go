@@ -62,7 +62,33 @@ var kvOperations = []operation{
 }
 
 // s3Operations are the S3 requests.
-var s3Operations = []operation{}
+var s3Operations = []operation{
+	{"ListBuckets", "GET", onService, nil, "", actNone, (*Gateway).listBuckets},
+
+	{"CreateBucket", "PUT", onBucket, nil, "", actCreate, (*Gateway).createBucket},
+	{"HeadBucket", "HEAD", onBucket, nil, "", actList, (*Gateway).headBucket},
+	{"DeleteBucket", "DELETE", onBucket, nil, "", actDrop, (*Gateway).deleteBucket},
+	{"GetBucketLocation", "GET", onBucket, []string{"location"}, "", actList, (*Gateway).getBucketLocation},
+	{"ListMultipartUploads", "GET", onBucket, []string{"uploads"}, "", actList, (*Gateway).listUploads},
+	{"ListObjectsV2", "GET", onBucket, []string{"list-type"}, "", actList, (*Gateway).listObjectsV2},
+	{"ListObjects", "GET", onBucket, nil, "", actList, (*Gateway).listObjects},
+	{"DeleteObjects", "POST", onBucket, []string{"delete"}, "", actWrite, (*Gateway).deleteObjects},
+
+	{"CreateMultipartUpload", "POST", onObject, []string{"uploads"}, "", actWrite, (*Gateway).createUpload},
+	{"UploadPartCopy", "PUT", onObject, []string{"partNumber", "uploadId"}, "X-Amz-Copy-Source", actWrite, (*Gateway).uploadPartCopy},
+	{"UploadPart", "PUT", onObject, []string{"partNumber", "uploadId"}, "", actWrite, (*Gateway).uploadPart},
+	{"CompleteMultipartUpload", "POST", onObject, []string{"uploadId"}, "", actWrite, (*Gateway).completeUpload},
+	{"AbortMultipartUpload", "DELETE", onObject, []string{"uploadId"}, "", actWrite, (*Gateway).abortUpload},
+	{"ListParts", "GET", onObject, []string{"uploadId"}, "", actList, (*Gateway).listParts},
+
+	{"CopyObject", "PUT", onObject, nil, "X-Amz-Copy-Source", actWrite, (*Gateway).copyObject},
+	{"PutObject", "PUT", onObject, nil, "", actWrite, (*Gateway).putObject},
+	{"GetObject", "GET", onObject, nil, "", actRead, (*Gateway).getObject},
+	{"GetObject", "GET", onObject, []string{"partNumber"}, "", actRead, (*Gateway).getObject},
+	{"HeadObject", "HEAD", onObject, nil, "", actRead, (*Gateway).headObject},
+	{"HeadObject", "HEAD", onObject, []string{"partNumber"}, "", actRead, (*Gateway).headObject},
+	{"DeleteObject", "DELETE", onObject, nil, "", actWrite, (*Gateway).deleteObject},
+}
 
 // subresources are the query parameters that select another operation. One
 // that the matched row does not name makes the request 501: taking
@@ -74,10 +100,10 @@ var subresources = map[string]bool{
 	"list-type": true, "location": true, "logging": true, "metadataConfiguration": true,
 	"metadataInventoryTable": true, "metadataJournalTable": true, "metadataTable": true,
 	"metrics": true, "notification": true, "object-lock": true, "ownershipControls": true,
-	"policy": true, "policyStatus": true, "publicAccessBlock": true, "renameObject": true,
+	"partNumber": true, "policy": true, "policyStatus": true, "publicAccessBlock": true, "renameObject": true,
 	"replication": true, "requestPayment": true, "restore": true, "retention": true,
 	"select": true, "select-type": true, "session": true, "tagging": true, "torrent": true,
-	"uploadId": true, "uploads": true, "versioning": true, "versions": true, "website": true,
+	"uploadId": true, "uploads": true, "versionId": true, "versioning": true, "versions": true, "website": true,
 	"kv-get": true, "kv-match": true, "kv-put": true, "kv-register": true,
 }
 
@@ -88,6 +114,10 @@ func findOperation(r *request) (*operation, error) {
 		lvl = onService
 	} else if r.Key == "" {
 		lvl = onBucket
+	}
+	if lvl == onObject && r.Query.Get("versionId") == "null" {
+		// Without versioning every object is the null version.
+		delete(r.Query, "versionId")
 	}
 	known := false
 	for i := range operations {
