@@ -81,14 +81,14 @@ func deliverBoth(t *testing.T, dl *Deliverer, f *fakeStore, d *descriptor.Descri
 // above a block, odd, with and without room for the window.
 func TestEveryByte(t *testing.T) {
 	const b = storage.BlockSize
-	for _, s := range []int64{1, 2, 7, 1000, 4096, 16 << 10, b - 1, b, b + 2, 3 * b / 2, 2 * b, 5*b + 10} {
+	for _, s := range []int64{1, 2, 7, 1000, 4096, 16 << 10, b - 1, b, b + 2, 3 * b / 2, 2 * b, 3*b + 10} {
 		for _, layout := range []descriptor.Layout{descriptor.L2TD, descriptor.TwoLTD} {
 			if layout == descriptor.TwoLTD && s%2 != 0 {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s/S=%d", layout, s), func(t *testing.T) {
 				t.Parallel()
-				layers := 5
+				layers := 4
 				if s < 20 {
 					layers = 40
 				}
@@ -99,7 +99,7 @@ func TestEveryByte(t *testing.T) {
 				} {
 					dl := New(f, cfg)
 					for _, mode := range []descriptor.Mode{descriptor.Auto, descriptor.Chunk} {
-						for _, w := range [][2]int{{0, layers}, {1, 3}, {layers - 1, 1}} {
+						for _, w := range [][2]int{{0, layers}, {1, 2}, {layers - 1, 1}} {
 							d := *base
 							d.Delivery, d.FirstLayer, d.LayerCount = mode, w[0], w[1]
 							deliverBoth(t, dl, f, &d)
@@ -565,9 +565,9 @@ func TestNoAllocationPerSlice(t *testing.T) {
 				}
 			})
 		}
-		small, large := allocs(2, 2), allocs(40, 8)
+		small, large := allocs(2, 2), allocs(20, 8)
 		if large > small+6 { // slabs of the window may have left the pool
-			t.Errorf("S=%d: %v allocations for 4 slices, %v for 320", s, small, large)
+			t.Errorf("S=%d: %v allocations for 4 slices, %v for 160", s, small, large)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -23,7 +24,17 @@ func pattern(key uint64, off int64) byte {
 	return byte(x * 0xbf58476d1ce4e5b9 >> 40)
 }
 
+// contents keeps what content made: the same chunks serve many deliveries.
+var contents sync.Map
+
 func content(key string, size int64) []byte {
+	type id struct {
+		key  string
+		size int64
+	}
+	if b, ok := contents.Load(id{key, size}); ok {
+		return b.([]byte)
+	}
 	h := fnv.New64a()
 	_, _ = io.WriteString(h, key) // a hash does not fail
 	k := h.Sum64()
@@ -31,6 +42,7 @@ func content(key string, size int64) []byte {
 	for i := range b {
 		b[i] = pattern(k, int64(i))
 	}
+	contents.Store(id{key, size}, b)
 	return b
 }
 
@@ -41,7 +53,7 @@ func expected(d *descriptor.Descriptor, n int, mode descriptor.Mode) []byte {
 	for j := range chunks {
 		chunks[j] = content(d.ChunkKeys[j], s*l)
 	}
-	var out []byte
+	out := make([]byte, 0, int64(n)*int64(d.LayerCount)*s)
 	slice := func(layer, j int) {
 		if d.Layout == descriptor.TwoLTD {
 			k := int64(layer) * s / 2
@@ -135,9 +147,7 @@ func (o *fakeObject) ReadAt(ctx context.Context, p []byte, off int64, hint stora
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	for i := range p {
-		p[i] = 0xdd // undefined until the read succeeds
-	}
+	clear(p) // undefined until the read succeeds
 	if o.closed || off < 0 || off+int64(len(p)) > int64(len(o.b)) || len(p) == 0 {
 		return storage.ErrInvalidRange
 	}
