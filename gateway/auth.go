@@ -3,15 +3,47 @@ package gateway
 import (
 	"path"
 
+	"github.com/objcached/objcached/gateway/sigv4"
 	"github.com/objcached/objcached/storage"
+	"github.com/objcached/objcached/tenant"
 )
 
-// denier refuses everyone; it stands until the signature verifier is wired in.
-type denier struct{}
+// signatures authenticates by Signature Version 4.
+type signatures struct {
+	verifier sigv4.Verifier
+	tenants  tenant.Registry
+}
 
-func newAuthenticator(Config) authenticator { return denier{} }
+func newAuthenticator(cfg Config) authenticator {
+	s := &signatures{tenants: cfg.Tenants}
+	s.verifier.Region = cfg.Region
+	s.verifier.Now = cfg.Now
+	s.verifier.Lookup = func(accessKey string) (string, bool) {
+		id, ok := cfg.Tenants.Lookup(accessKey)
+		if !ok {
+			return "", false
+		}
+		return id.SecretKey, true
+	}
+	return s
+}
 
-func (denier) authenticate(*request) error { return errAccessDenied() }
+func (s *signatures) authenticate(r *request) error {
+	res, err := s.verifier.Verify(r.Request)
+	if err != nil {
+		return err
+	}
+	if res.Anonymous {
+		return errAccessDenied()
+	}
+	id, ok := s.tenants.Lookup(res.AccessKey)
+	if !ok {
+		// Taken from the registry since the signature was checked.
+		return fail("InvalidAccessKeyId", "The access key ID you provided does not exist in our records.")
+	}
+	r.Identity, r.Auth = id, res
+	return nil
+}
 
 // authorize checks that the sender may do what the operation does to its
 // bucket, and loads the bucket.

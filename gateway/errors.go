@@ -14,6 +14,7 @@ import (
 
 	"github.com/objcached/objcached/checksum"
 	"github.com/objcached/objcached/descriptor"
+	"github.com/objcached/objcached/gateway/sigv4"
 	"github.com/objcached/objcached/storage"
 )
 
@@ -25,6 +26,7 @@ type apiError struct {
 	Extra   []errorField      // more elements of the document, in order
 	Header  map[string]string // more headers of the answer
 	Cause   error             // logged, never shown
+	Status  int               // of the answer; 0: that of the code
 }
 
 // errorField is one more element of an error document, like ArgumentName.
@@ -121,6 +123,9 @@ var errorStatus = map[string]int{
 // status is the HTTP status of the error. An unknown code is a bug in the
 // server, and is answered as one.
 func (e *apiError) status() int {
+	if e.Status != 0 {
+		return e.Status
+	}
 	if s, ok := errorStatus[e.Code]; ok {
 		return s
 	}
@@ -156,6 +161,10 @@ func toAPIError(r *request, err error) *apiError {
 	var header *checksum.HeaderError
 	if errors.As(err, &header) {
 		return fail("InvalidRequest", "%s", header.Error()).with("ArgumentName", strings.ToLower(header.Header))
+	}
+	var sig *sigv4.Error
+	if errors.As(err, &sig) {
+		return signatureError(sig)
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) || isTimeout(err) {
 		return &apiError{Code: "RequestTimeout", Cause: err,
@@ -218,6 +227,23 @@ func descriptorError(err error) *apiError {
 		return slowDown(busy.Limit)
 	}
 	return nil
+}
+
+// signatureError shows a client what the server made of its request, as S3
+// does: it is how signing is debugged. Nothing in it is secret.
+func signatureError(sig *sigv4.Error) *apiError {
+	e := fail(sig.Code, "%s", sig.Message)
+	e.Status = sig.Status
+	for _, f := range [...]errorField{
+		{"HeaderName", sig.Header}, {"Region", sig.Region}, {"AWSAccessKeyId", sig.AccessKey},
+		{"StringToSign", sig.StringToSign}, {"SignatureProvided", sig.SignatureProvided},
+		{"CanonicalRequest", sig.CanonicalRequest},
+	} {
+		if f.Value != "" {
+			e.with(f.Name, f.Value)
+		}
+	}
+	return e
 }
 
 // renderError answers a request that failed. If the status line is already

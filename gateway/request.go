@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/objcached/objcached/gateway/sigv4"
 	"github.com/objcached/objcached/storage"
 	"github.com/objcached/objcached/tenant"
 )
@@ -21,6 +22,7 @@ type request struct {
 	Key        string // empty for the service or a bucket
 	Query      url.Values
 	Identity   *tenant.Identity
+	Auth       *sigv4.Result
 	BucketInfo storage.Bucket // set when the operation acts on an existing bucket
 
 	op    *operation
