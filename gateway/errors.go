@@ -255,8 +255,15 @@ func (g *Gateway) renderError(w http.ResponseWriter, r *request, err error) {
 	if rw.status != 0 {
 		panic(http.ErrAbortHandler)
 	}
+	if r.Identity != nil {
+		r.body.drain(r.Header.Get("Expect") != "")
+	}
 	h := w.Header()
 	clearObjectHeaders(h)
+	if r.body.open {
+		// Otherwise the server would wait for the rest before it answers.
+		h.Set("Connection", "close")
+	}
 	for k, v := range e.Header {
 		h.Set(k, v)
 	}

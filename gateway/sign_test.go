@@ -75,21 +75,16 @@ func uriEncode(s string, keepSlash bool) string {
 	return b.String()
 }
 
-// canonicalPath decodes each segment and encodes it again, so that "%2F"
-// inside a segment stays encoded.
+// canonicalPath decodes the path and encodes it again; slashes stay.
 func canonicalPath(u *url.URL) string {
-	segs := strings.Split(u.EscapedPath(), "/")
-	for i, s := range segs {
-		d, err := url.PathUnescape(s)
-		if err != nil {
-			panic(err)
-		}
-		segs[i] = uriEncode(d, false)
+	d, err := url.PathUnescape(u.EscapedPath())
+	if err != nil {
+		panic(err)
 	}
-	if p := strings.Join(segs, "/"); p != "" {
-		return p
+	if d == "" {
+		return "/"
 	}
-	return "/"
+	return uriEncode(d, true)
 }
 
 func canonicalQuery(raw string) string {

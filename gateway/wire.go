@@ -86,6 +86,7 @@ type stallReader struct {
 	n     int64 // bytes read
 	since int64 // bytes read since the deadline was set
 	open  bool  // the body has not ended
+	fault bool  // reading it failed
 }
 
 func newStallReader(body io.ReadCloser, rc *http.ResponseController, stall time.Duration, open bool) *stallReader {
@@ -115,6 +116,7 @@ func (s *stallReader) Read(p []byte) (int, error) {
 	s.since += int64(n)
 	if err != nil {
 		s.open = s.open && err != io.EOF
+		s.fault = err != io.EOF
 		s.extend()
 	}
 	return n, err
@@ -126,4 +128,17 @@ func (s *stallReader) finish() {
 	if s.open {
 		s.extend()
 	}
+}
+
+// maxDrain is how much of a refused body is read and dropped, in bytes.
+const maxDrain = 16 << 20
+
+// drain takes what is left of the body of a request that failed, up to a
+// limit: a client that is still writing when the connection is closed sees a
+// reset and not the answer. A client that waits for 100 Continue sends nothing.
+func (s *stallReader) drain(expect bool) {
+	if !s.open || s.fault || expect && s.n == 0 {
+		return
+	}
+	_, _ = io.CopyN(io.Discard, s, maxDrain) // the answer goes out either way
 }

@@ -18,7 +18,7 @@ type current struct {
 
 // lookup reads what is under key into c.
 func (s *Store) lookup(ctx context.Context, b *bucket, objectKey []byte, c *current) error {
-	v, err := s.meta.Get(ctx, b.part, objectKey, c.raw[:0])
+	v, err := s.meta.Get(ctx, b.part, objectKey, nil)
 	if errors.Is(err, meta.ErrNotFound) {
 		c.raw = nil
 		return nil
@@ -77,7 +77,9 @@ const maxTries = 64
 // doubtError is a failed commit whose outcome is open.
 type doubtError struct{ err error }
 
-func (e *doubtError) Error() string { return "object: the outcome of a commit is open: " + e.err.Error() }
+func (e *doubtError) Error() string {
+	return "object: the outcome of a commit is open: " + e.err.Error()
+}
 func (e *doubtError) Unwrap() error { return e.err }
 
 var stripeSeed = maphash.MakeSeed()

@@ -87,9 +87,9 @@ func (s *Store) listObjects(ctx context.Context, b *bucket, w *walker, after str
 	for start != nil && bytes.Compare(start, end) < 0 {
 		var seek []byte
 		skipped := 0
-		below := "" // the common prefix found last
+		below := "" // the common prefix found last, if any
 		err := s.meta.Scan(ctx, b.part, start, end, func(k, v []byte) (bool, error) {
-			if below != "" && strings.HasPrefix(string(k[1:]), below) {
+			if below != "" && len(k) > len(below) && string(k[1:1+len(below)]) == below {
 				if skipped++; skipped > skipByNext {
 					seek = successor(appendObjectKey(nil, below))
 					return false, nil
@@ -143,7 +143,10 @@ func (s *Store) MatchPrefix(ctx context.Context, bucket string, keys []string) (
 		err := ctx.Err()
 		if err == nil && len(key) <= MaxKeyLen {
 			*kb = appendObjectKey((*kb)[:0], key)
-			*vb, err = s.meta.Get(ctx, b.part, *kb, (*vb)[:0])
+			var v []byte
+			if v, err = s.meta.Get(ctx, b.part, *kb, (*vb)[:0]); err == nil {
+				*vb = v
+			}
 		} else if err == nil {
 			err = meta.ErrNotFound
 		}

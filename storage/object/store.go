@@ -338,3 +338,5 @@ func (s *Store) corrupt(ctx context.Context, bucket, key string, block int64) *s
 
 // maxObject bounds what one put or part may claim to hold.
 const maxObject = math.MaxInt64 >> 16
+
+func (s *Store) scrubLoop() {}
