@@ -79,9 +79,9 @@ func (g *Gateway) kvGet(w http.ResponseWriter, r *request) error {
 	return g.deliverKV(w, r, d)
 }
 
-// conditions are the headers by which a GET asks something of the one object
+// conditionHeaders are those by which a GET asks something of the one object
 // it names. A layerwise GET names many, so that none of them can be answered.
-var conditions = [...]string{"If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since"}
+var conditionHeaders = [...]string{"If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since"}
 
 // kvGetObject answers GET /{bucket}/{first chunk key} with x-kv-descriptor. A
 // Range header is ignored, as HTTP allows: clients that always send one get
@@ -92,7 +92,7 @@ func (g *Gateway) kvGetObject(w http.ResponseWriter, r *request) error {
 	if len(values) != 1 {
 		return &descriptor.FieldError{Field: name, Reason: "given twice"}
 	}
-	for _, c := range conditions {
+	for _, c := range conditionHeaders {
 		if r.Header.Get(c) != "" {
 			return notImplemented("%s together with %s", c, name)
 		}
