@@ -17,6 +17,7 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/objcached/objcached/descriptor"
 	"github.com/objcached/objcached/storage"
 	"github.com/objcached/objcached/tenant"
 )
@@ -44,6 +45,8 @@ type Config struct {
 	StallTimeout time.Duration
 	MaxObject    int64 // largest PUT or part in bytes; default 5 GiB
 
+	KVLimits descriptor.Limits // bounds of one KV request
+
 	Now  func() time.Time // default time.Now; used for signatures and logs
 	Rand io.Reader        // default crypto/rand; used for request ids
 }
@@ -61,6 +64,8 @@ type Gateway struct {
 	admit   *admission
 	auth    authenticator
 	buffers sync.Pool // *[]byte of pieceSize, for object bodies
+
+	kvBodies kvBodies
 }
 
 // authenticator finds out who sent a request and checks that they did. It
@@ -127,6 +132,7 @@ func (c *Config) setDefaults() {
 	if c.MaxObject <= 0 {
 		c.MaxObject = 5 << 30
 	}
+	c.KVLimits = c.KVLimits.WithDefaults()
 	if c.Now == nil {
 		c.Now = time.Now
 	}

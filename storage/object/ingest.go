@@ -183,12 +183,7 @@ func (s *Store) reserve(ctx context.Context, size int64) ([]blob.Extent, error) 
 
 // discard gives back the extents of a record that was not committed.
 func (s *Store) discard(ctx context.Context, rec *record) {
-	if len(rec.exts) == 0 {
-		return
-	}
-	if err := s.blob.Free(context.WithoutCancel(ctx), rec.exts); err != nil {
-		s.log(ctx).Warn("extents of an aborted write stay taken until the next start", "error", err)
-	}
+	s.reap.free(context.WithoutCancel(ctx), rec.exts)
 	rec.exts = nil
 }
 

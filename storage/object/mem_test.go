@@ -182,6 +182,9 @@ func (m *memMeta) Partitions(context.Context) ([]string, error) {
 
 func (m *memMeta) Close() error { return nil }
 
+// poison is what freed space holds.
+var poison = bytes.Repeat([]byte{0xdb}, blob.Align)
+
 // memBlob is a blob.Store in memory, of one volume. What is not sealed may be
 // lost in a crash, page by page; what is freed is overwritten at once; every
 // use of space that is not reserved is noted in world.misuse.
@@ -337,9 +340,8 @@ func (b *memBlob) Free(_ context.Context, exts []blob.Extent) error {
 		delete(b.exts, e.Offset)
 		for off := e.Offset; off < e.Offset+blob.Roundup(e.Len); off += blob.Align {
 			b.taken[off/blob.Align] = false
-			for i := range int64(blob.Align) {
-				b.data[off+i], b.durable[off+i] = 0xdb, 0xdb
-			}
+			copy(b.data[off:off+blob.Align], poison)
+			copy(b.durable[off:off+blob.Align], poison)
 		}
 	}
 	return nil

@@ -59,8 +59,9 @@ type reaper struct {
 	s *Store
 
 	mu      sync.Mutex
-	queue   []*garbage // not yet known to be unpinned
-	ready   []*garbage // without readers for ever
+	queue   []*garbage    // not yet known to be unpinned
+	ready   []*garbage    // without readers for ever
+	unfreed []blob.Extent // nobody's, but the byte store failed to free them
 	busy    bool
 	stopped bool
 	idle    chan struct{} // closed and replaced whenever the reaper has done all it can
@@ -160,6 +161,7 @@ func (r *reaper) run(stop <-chan struct{}) {
 				}
 			}
 		}
+		r.retryFree()
 		left := r.reap(ready)
 
 		r.mu.Lock()
@@ -172,6 +174,7 @@ func (r *reaper) run(stop <-chan struct{}) {
 			r.idle = make(chan struct{})
 		}
 		r.stopped = stopping
+		again := len(left) > 0 || len(r.unfreed) > 0
 		r.mu.Unlock()
 		if more {
 			continue
@@ -179,7 +182,7 @@ func (r *reaper) run(stop <-chan struct{}) {
 		if stopping {
 			return
 		}
-		if len(left) > 0 && (wait == 0 || wait > retryDelay) {
+		if again && (wait == 0 || wait > retryDelay) {
 			wait = retryDelay
 		}
 		var timer <-chan time.Time
@@ -288,13 +291,30 @@ func (r *reaper) reapSome(part string, gs []*garbage) (done int, err error) {
 		after()
 	}
 	r.s.stats.garbage.Add(int64(-done))
-	if len(free) > 0 {
-		if err := r.s.blob.Free(ctx, free); err != nil {
-			// They are nobody's: the next start finds them free.
-			r.s.o.Logger.Warn("extents stay taken until the next start", slog.Any("error", err))
-		}
-	}
+	r.free(ctx, free)
 	return done, nil
+}
+
+// free gives extents back that nothing refers to, durably. If that fails it
+// is tried again with the next round; at worst the next start finds them free.
+func (r *reaper) free(ctx context.Context, exts []blob.Extent) {
+	if len(exts) == 0 {
+		return
+	}
+	if err := r.s.blob.Free(ctx, exts); err != nil {
+		r.s.o.Logger.Warn("extents could not be freed, will try again", slog.Any("error", err))
+		r.mu.Lock()
+		r.unfreed = append(r.unfreed, exts...)
+		r.mu.Unlock()
+	}
+}
+
+func (r *reaper) retryFree() {
+	r.mu.Lock()
+	exts := r.unfreed
+	r.unfreed = nil
+	r.mu.Unlock()
+	r.free(context.Background(), exts)
 }
 
 // dropSegments adds to b and free the dropping of as many of g's segments as

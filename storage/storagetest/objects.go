@@ -226,7 +226,7 @@ func testPins(t *testing.T, e *env) {
 			t.Fatal(err)
 		}
 	}
-	for round := range 60 {
+	for round := range 30 {
 		e.put(t, keyf("churn%d", round%3), Pattern(uint64(round)+1000, 5<<20))
 	}
 	for i, o := range kept {
@@ -237,7 +237,7 @@ func testPins(t *testing.T, e *env) {
 		o.Close()
 	}
 	for round := range 3 {
-		e.expect(t, keyf("churn%d", (57+round)%3), Pattern(uint64(57+round)+1000, 5<<20))
+		e.expect(t, keyf("churn%d", (27+round)%3), Pattern(uint64(27+round)+1000, 5<<20))
 	}
 }
 
