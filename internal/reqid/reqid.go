@@ -1,12 +1,12 @@
-// Package reqid carries the id of a request from the HTTP front to the storage
-// below, so that every log line of one request can be found by it.
+// Package reqid carries a request's id in its context, from the client's
+// header to the log lines of the storage layer.
 package reqid
 
 import "context"
 
 type key struct{}
 
-// With returns ctx carrying id.
+// With returns a context that carries id.
 func With(ctx context.Context, id string) context.Context {
 	return context.WithValue(ctx, key{}, id)
 }
