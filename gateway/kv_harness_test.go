@@ -10,6 +10,7 @@ import (
 	"math"
 	"net/http"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/objcached/objcached/deliver"
@@ -54,8 +55,18 @@ func over(s storage.Store, c deliver.Config) Deliverer {
 	})
 }
 
+// chunks keeps what chunk made.
+var chunks sync.Map
+
 // chunk is the content of a chunk object: byte i is a function of key and i.
 func chunk(key string, size int) []byte {
+	type id struct {
+		key  string
+		size int
+	}
+	if b, ok := chunks.Load(id{key, size}); ok {
+		return b.([]byte)
+	}
 	var seed uint64 = 14695981039346656037
 	for _, c := range []byte(key) {
 		seed = (seed ^ uint64(c)) * 1099511628211
@@ -66,7 +77,8 @@ func chunk(key string, size int) []byte {
 		x ^= x >> 32
 		binary.LittleEndian.PutUint64(b[i:], x*0xd6e8feb86659fd93)
 	}
-	return b[:size]
+	chunks.Store(id{key, size}, b[:size:size])
+	return b[:size:size]
 }
 
 // geometry is what a test asks for, by the names of the wire.
@@ -106,7 +118,7 @@ func (g geometry) payload(n int) []byte {
 		count = g.l
 	}
 	keys := g.keys()
-	var out []byte
+	out := make([]byte, 0, n*count*g.s)
 	for i := range n * count {
 		j, layer := i%n, g.first+i/n
 		if g.mode == "chunk" {

