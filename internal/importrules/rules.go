@@ -53,7 +53,7 @@ var rules = map[string]rule{
 	"storage/local":         {own: []string{"storage/...", "checksum"}, why: "puts the embedded store together"},
 
 	"client":            {own: []string{"descriptor", "transport/..."}, why: "users import it; the server must not come along"},
-	"client/clienttest": {own: []string{"descriptor"}, why: "a second account of the wire, to test the client with"},
+	"client/clienttest": {why: "a store for tests that knows only the wire, and shares no code with either side"},
 	"bench":             {own: []string{"client", "descriptor", "checksum"}, why: "measures through the client, as a user does"},
 
 	"conformance": {own: []string{"client", "descriptor", "internal/serverproc"}, blackBox: true, why: "black box: knows only the wire"},
