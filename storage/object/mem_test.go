@@ -25,7 +25,8 @@ type world struct {
 	after   bool // an Apply that fails has happened all the same
 	sticky  bool // so do all operations after it
 	fired   bool
-	misuse  []error // of the byte store: what no correct caller does
+	onOp    func(n int) // called before each operation, one at a time
+	misuse  []error     // of the byte store: what no correct caller does
 }
 
 var errInjected = errors.New("injected fault")
@@ -35,6 +36,9 @@ func (w *world) fault() error {
 	w.faultMu.Lock()
 	defer w.faultMu.Unlock()
 	w.ops++
+	if w.onOp != nil {
+		w.onOp(w.ops)
+	}
 	if w.failAt > 0 && (w.ops == w.failAt || w.sticky && w.ops > w.failAt) {
 		w.fired = true
 		return errInjected
@@ -133,12 +137,12 @@ func (m *memMeta) Scan(_ context.Context, partition string, start, end []byte, f
 }
 
 func (m *memMeta) Apply(_ context.Context, partition string, b *meta.Batch) error {
-	m.w.mu.RLock()
-	defer m.w.mu.RUnlock()
 	err := m.w.fault()
 	if err != nil && !m.w.after {
 		return err
 	}
+	m.w.mu.RLock()
+	defer m.w.mu.RUnlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p := m.parts[partition]
@@ -227,11 +231,11 @@ func (b *memBlob) Reserve(ctx context.Context, size int64) ([]blob.Extent, error
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	b.w.mu.RLock()
-	defer b.w.mu.RUnlock()
 	if err := b.w.fault(); err != nil {
 		return nil, err
 	}
+	b.w.mu.RLock()
+	defer b.w.mu.RUnlock()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	free := 0
@@ -274,11 +278,11 @@ func (b *memBlob) check(e blob.Extent, off, n int64) error {
 }
 
 func (b *memBlob) WriteAt(_ context.Context, e blob.Extent, p []byte, off int64) error {
-	b.w.mu.RLock()
-	defer b.w.mu.RUnlock()
 	if err := b.w.fault(); err != nil {
 		return err
 	}
+	b.w.mu.RLock()
+	defer b.w.mu.RUnlock()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.check(e, off, int64(len(p))); err != nil {
@@ -289,11 +293,11 @@ func (b *memBlob) WriteAt(_ context.Context, e blob.Extent, p []byte, off int64)
 }
 
 func (b *memBlob) Seal(_ context.Context, exts []blob.Extent) error {
-	b.w.mu.RLock()
-	defer b.w.mu.RUnlock()
 	if err := b.w.fault(); err != nil {
 		return err
 	}
+	b.w.mu.RLock()
+	defer b.w.mu.RUnlock()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, e := range exts {
@@ -326,11 +330,11 @@ func (b *memBlob) ReadAt(_ context.Context, e blob.Extent, p []byte, off int64, 
 }
 
 func (b *memBlob) Free(_ context.Context, exts []blob.Extent) error {
-	b.w.mu.RLock()
-	defer b.w.mu.RUnlock()
 	if err := b.w.fault(); err != nil {
 		return err
 	}
+	b.w.mu.RLock()
+	defer b.w.mu.RUnlock()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, e := range exts {

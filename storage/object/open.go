@@ -45,7 +45,11 @@ func (o *object) load(ctx context.Context, s *Store, b *bucket, key string, buf 
 		}
 		return toStorage(err)
 	}
-	if err := o.rec.decode(v); err != nil {
+	err = o.rec.decode(v)
+	if err == nil && !o.rec.readable(true) {
+		err = errBadRecord
+	}
+	if err != nil {
 		return fmt.Errorf("bucket %q: key %q: %w", b.Name, key, err)
 	}
 	o.s, o.bucket, o.key = s, b, key

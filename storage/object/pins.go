@@ -135,18 +135,12 @@ func (u *usage) leave() {
 	}
 }
 
-// close turns newcomers away and returns when all have left; it reports
-// whether this call was the first.
-func (u *usage) close() bool {
-	first := u.shut.CompareAndSwap(false, true)
+// shutOnce turns newcomers away and reports whether this call was the first.
+func (u *usage) shutOnce() bool { return u.shut.CompareAndSwap(false, true) }
+
+// wait returns when all have left. It is called once, after shutOnce.
+func (u *usage) wait() {
 	for u.n.Load() != 0 {
 		<-u.last
-		if u.n.Load() == 0 {
-			select { // another close may wait too
-			case u.last <- struct{}{}:
-			default:
-			}
-		}
 	}
-	return first
 }

@@ -178,6 +178,20 @@ func (r *record) checkSegments() bool {
 	return prev == r.size
 }
 
+// readable reports whether r is a record with content: of an object or, if
+// segments are out of the question, of a segment.
+func (r *record) readable(segments bool) bool {
+	switch r.kind {
+	case kindInline:
+		return true
+	case kindExtents:
+		return len(r.crcs) > 0
+	case kindSegments:
+		return segments
+	}
+	return false
+}
+
 // segments is the number of segments.
 func (r *record) segments() int { return len(r.segs) / segmentLen }
 

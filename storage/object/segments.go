@@ -68,7 +68,7 @@ func (s *Store) loadSegment(ctx context.Context, part string, id ID) (*segment, 
 	if err := g.rec.decode(v); err != nil {
 		return nil, err
 	}
-	if g.rec.id != id || g.rec.kind != kindInline && g.rec.kind != kindExtents {
+	if g.rec.id != id || !g.rec.readable(false) {
 		return nil, errBadRecord
 	}
 	if s.verified != nil {

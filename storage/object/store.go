@@ -78,7 +78,8 @@ type Store struct {
 	restored   chan struct{} // closed when the free list is restored, or could not be
 	restoreErr error         // why not; read after restored is closed
 
-	stop     chan struct{} // closed by Close
+	closing  chan struct{} // closed when Close begins
+	stop     chan struct{} // closed when it has waited for all calls
 	wg       sync.WaitGroup
 	closed   chan struct{}
 	closeErr error
@@ -116,6 +117,7 @@ func Open(ctx context.Context, m meta.Store, b blob.Store, o Options) (*Store, e
 		buckets:  make(map[string]*bucket),
 		gate:     newGate(),
 		restored: make(chan struct{}),
+		closing:  make(chan struct{}),
 		stop:     make(chan struct{}),
 		closed:   make(chan struct{}),
 	}
@@ -203,7 +205,7 @@ func (s *Store) identify(ctx context.Context) error {
 
 // restore tells the byte store what is live, then queues old garbage.
 func (s *Store) restore(parts []string) {
-	ctx, cancel := s.untilClose()
+	ctx, cancel := until(context.Background(), s.stop)
 	defer cancel()
 	n := 0
 	err := s.blob.Restore(ctx, func(yield func(blob.Extent) error) error {
@@ -253,12 +255,12 @@ func (s *Store) WaitRestored(ctx context.Context) error {
 	}
 }
 
-// untilClose returns a context that ends when the store closes.
-func (s *Store) untilClose() (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(context.Background())
+// until returns a context that also ends when stop is closed.
+func until(ctx context.Context, stop <-chan struct{}) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
 	go func() {
 		select {
-		case <-s.stop:
+		case <-stop:
 			cancel()
 		case <-ctx.Done():
 		}
@@ -283,10 +285,13 @@ func (s *Store) Stats() Stats {
 // Close implements storage.Store. It also ends a scrub, frees the garbage that
 // nobody reads, and closes the two stores below.
 func (s *Store) Close() error {
-	if !s.usage.close() {
+	first := s.usage.shutOnce()
+	if !first {
 		<-s.closed
 		return s.closeErr
 	}
+	close(s.closing)
+	s.usage.wait()
 	close(s.stop)
 	s.wg.Wait()
 	s.closeErr = errors.Join(s.blob.Close(), s.meta.Close())
@@ -338,5 +343,3 @@ func (s *Store) corrupt(ctx context.Context, bucket, key string, block int64) *s
 
 // maxObject bounds what one put or part may claim to hold.
 const maxObject = math.MaxInt64 >> 16
-
-func (s *Store) scrubLoop() {}
