@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -117,10 +116,7 @@ func (b *Layerwise) Run(ctx context.Context) (_ *LayerwiseReport, err error) {
 	}
 	defer cleanup(func() error { return unix.Munmap(dst) })
 
-	bareTransport := &http.Transport{
-		ReadBufferSize: 64 << 10, DisableCompression: true,
-		DialContext: (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
-	}
+	bareTransport := newBareTransport()
 	defer bareTransport.CloseIdleConnections()
 	bare := &bareClient{http: &http.Client{Transport: bareTransport}, url: url, g: b.Geometry}
 	bar = b.Progress("finding the bare loop's best write size", int64(3*len(writeSizes)))
