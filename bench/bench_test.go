@@ -25,7 +25,7 @@ func fillByDefinition(p []byte, seed uint64) {
 
 func TestPattern(t *testing.T) {
 	seen := map[string]bool{}
-	for _, n := range []int{0, 1, 7, 8, 9, 31, 32, 33, 100, 4099} {
+	for _, n := range []int{0, 1, 7, 8, 9, 31, 32, 33, 100, 515} {
 		for chunk := range uint64(3) {
 			for layer := range 3 {
 				seed := sliceSeed(chunk, layer)
@@ -106,8 +106,10 @@ func TestMachine(t *testing.T) {
 		t.Error("RSSAnon")
 	}
 	w := watchMemory(os.Getpid())
-	if w.stop() < 1<<20 || w.stop() < 1<<20 {
-		t.Error("watchMemory")
+	for range 2 { // stop may be called again
+		if peak := w.stop(); peak < 1<<20 {
+			t.Errorf("watchMemory: %d", peak)
+		}
 	}
 }
 
@@ -142,7 +144,7 @@ func layerwise(t *testing.T, s *clienttest.Server, g Geometry) *Layerwise {
 }
 
 func TestLayerwise(t *testing.T) {
-	for _, g := range []Geometry{{1, 1, 1}, {3, 5, 777}, {9, 4, 70_001}, {4, 3, 262_144}} {
+	for _, g := range []Geometry{{1, 1, 1}, {3, 5, 777}, {5, 3, 70_001}, {3, 2, 131_072}} {
 		for _, plain := range []bool{false, true} {
 			s := clienttest.New()
 			s.Plain = plain
