@@ -198,6 +198,12 @@ func (h *BareHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// newBareTransport is what the bare loop reads through: as few parts as
+// net/http allows, with the client's buffer size.
+func newBareTransport() *http.Transport {
+	return &http.Transport{ReadBufferSize: 64 << 10, DisableCompression: true}
+}
+
 // bareClient is the reading loop against a BareHandler: the same reads into
 // the same memory as the client's, and nothing around them.
 type bareClient struct {

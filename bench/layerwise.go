@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -117,10 +116,7 @@ func (b *Layerwise) Run(ctx context.Context) (_ *LayerwiseReport, err error) {
 	}
 	defer cleanup(func() error { return unix.Munmap(dst) })
 
-	bareTransport := &http.Transport{
-		ReadBufferSize: 64 << 10, DisableCompression: true,
-		DialContext: (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
-	}
+	bareTransport := newBareTransport()
 	defer bareTransport.CloseIdleConnections()
 	bare := &bareClient{http: &http.Client{Transport: bareTransport}, url: url, g: b.Geometry}
 	bar = b.Progress("finding the bare loop's best write size", int64(3*len(writeSizes)))
@@ -150,30 +146,46 @@ func (b *Layerwise) Run(ctx context.Context) (_ *LayerwiseReport, err error) {
 			return b.ranged(ctx, core, keys, dst)
 		}},
 	}
+	if err := b.checkAll(ctx, things, dst); err != nil {
+		return nil, err
+	}
 	watch := watchMemory(b.Target.PID)
 	defer watch.stop()
+	samples, err := b.measure(ctx, things, dst)
+	if err != nil {
+		return nil, err
+	}
+	report.ServerRSSAnonPeak = watch.stop()
+	report.fill(things, samples)
+	return report, nil
+}
 
-	bar = b.Progress("checking every byte", int64(len(things)))
-	defer func() { bar.Done() }()
+// checkAll runs everything once and compares every byte.
+func (b *Layerwise) checkAll(ctx context.Context, things []thing, dst []byte) error {
+	bar := b.Progress("checking every byte", int64(len(things)))
+	defer bar.Done()
 	for _, t := range things {
-		for i := range dst {
-			dst[i] = 0xa5 // nothing left of the thing before may pass for this one's
-		}
+		clear(dst) // nothing left of the thing before may pass for this one's
 		if _, err := t.run(ctx, dst); err != nil {
-			return nil, fmt.Errorf("%s: %w", t.name, err)
+			return fmt.Errorf("%s: %w", t.name, err)
 		}
 		if err := b.verify(dst, t.chunkMajor); err != nil {
-			return nil, fmt.Errorf("%s: %w", t.name, err)
+			return fmt.Errorf("%s: %w", t.name, err)
 		}
 		bar.Add(1)
 	}
-	bar.Done()
+	return nil
+}
+
+// measure runs the rounds. In each, another thing comes first.
+func (b *Layerwise) measure(ctx context.Context, things []thing, dst []byte) ([][]Sample, error) {
+	bar := b.Progress("measuring", int64(b.Rounds*len(things)))
+	defer bar.Done()
 	runtime.GC() // what came before is not to be collected during a round
-	bar = b.Progress("measuring", int64(b.Rounds*len(things)))
 	samples := make([][]Sample, len(things))
 	for r := range b.Rounds {
 		for k := range things {
-			i := (k + r) % len(things) // nobody always follows the same one
+			i := (k + r) % len(things)
 			s, err := things[i].run(ctx, dst)
 			if err != nil {
 				return nil, fmt.Errorf("%s, round %d: %w", things[i].name, r, err)
@@ -182,9 +194,7 @@ func (b *Layerwise) Run(ctx context.Context) (_ *LayerwiseReport, err error) {
 			bar.Add(1)
 		}
 	}
-	report.ServerRSSAnonPeak = watch.stop()
-	report.fill(things, samples)
-	return report, nil
+	return samples, nil
 }
 
 func (b *Layerwise) validate() error {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log"
 
 	"github.com/objcached/objcached/client"
@@ -135,8 +134,6 @@ func ExampleError() {
 	if errors.As(err, &e) {
 		fmt.Println(e.Code, e.Key, "after", e.Matched)
 	}
-	fmt.Println(errors.Is(err, io.ErrUnexpectedEOF))
 	// Output:
 	// NoSuchKey second after 1
-	// false
 }

@@ -116,7 +116,7 @@ func check(t *testing.T, ls *client.Layers, req client.GetRequest, n int) {
 
 func TestGetLayersEveryByte(t *testing.T) {
 	type geometry struct{ n, layers, slice int }
-	for _, g := range []geometry{{1, 1, 1}, {3, 5, 7}, {5, 4, 4096}, {2, 3, 70_002}, {3, 5, 66_000}, {9, 32, 1024}} {
+	for _, g := range []geometry{{1, 1, 1}, {3, 5, 7}, {5, 4, 1000}, {2, 5, 60_000}, {9, 12, 64}} {
 		for _, layout := range []descriptor.Layout{descriptor.L2TD, descriptor.TwoLTD} {
 			if layout == descriptor.TwoLTD && g.slice%2 != 0 {
 				continue
@@ -262,7 +262,7 @@ func TestGetLayersCutAtEveryByte(t *testing.T) {
 // Requests of the fallback fail one after the other, the k-th time each: it
 // must come through (retries) with the right bytes.
 func TestFallbackFailsAtEveryRequest(t *testing.T) {
-	const n, layers, slice = 3, 4, 70_000 // four groups
+	const n, layers, slice = 2, 4, 66_000 // two groups
 	for _, f := range []clienttest.Fault{{Status: 503, Code: "SlowDown"}, {Cut: 1000}} {
 		for k := 1; ; k++ {
 			seen, fired := 0, false
@@ -398,7 +398,7 @@ func TestGetRequestValidation(t *testing.T) {
 // Leaving the iteration early or never starting it frees the answer; the
 // client goes on working.
 func TestLayersClose(t *testing.T) {
-	const n, layers, slice = 3, 4, 200_000
+	const n, layers, slice = 2, 3, 100_000
 	for _, plain := range []bool{false, true} {
 		s := newServer(t, func(s *clienttest.Server) { s.Plain = plain })
 		fill(s, n, layers, slice, descriptor.L2TD)
@@ -428,7 +428,7 @@ func TestLayersClose(t *testing.T) {
 }
 
 func TestGetLayersContext(t *testing.T) {
-	const n, layers, slice = 3, 4, 2_000_000 // more than sockets hold
+	const n, layers, slice = 2, 4, 2_000_000 // more than sockets hold
 	for _, plain := range []bool{false, true} {
 		s := newServer(t, func(s *clienttest.Server) { s.Plain = plain })
 		fill(s, n, layers, slice, descriptor.L2TD)

@@ -110,6 +110,13 @@ func (s *Server) Get(key string) (Object, bool) {
 	return o, ok
 }
 
+// Keys is how many objects there are.
+func (s *Server) Keys() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.objects)
+}
+
 // Count is how often a request came: kv-get, kv-match, GET, HEAD, PUT.
 func (s *Server) Count(name string) int {
 	s.mu.Lock()
@@ -172,6 +179,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusOK) // HEAD and PUT of the bucket
 	case r.Method == http.MethodPut:
 		s.put(w, r, key, body)
+	case r.Method == http.MethodDelete:
+		s.Delete(key)
+		w.WriteHeader(http.StatusNoContent)
 	case r.Method == http.MethodGet || r.Method == http.MethodHead:
 		s.get(w, r, key)
 	default:

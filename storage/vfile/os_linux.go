@@ -36,7 +36,19 @@ func (f osFS) open(name string, flags int) (File, error) {
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
-	return &osFile{f: file, raw: raw}, nil
+	o := &osFile{f: file, raw: raw}
+	// No read-ahead: it fills the page cache with large folios that reach
+	// over the borders of extents. When the kernel detaches a part of a folio
+	// that a socket holds, it cannot split it and zeroes that part in place, so
+	// the socket's reader would see zeros. Reads come in the sizes that are
+	// wanted, and folios made by a write lie inside it. (Linux 6.18, ext4;
+	// TestQueuedPagesKeepTheirBytes in storage/volume fails without this.)
+	if err := o.control("fadvise", func(fd int) error {
+		return unix.Fadvise(fd, 0, 0, unix.FADV_RANDOM)
+	}); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return o, nil
 }
 
 func (f osFS) Remove(name string) error { return os.Remove(filepath.Join(f.dir, name)) }
@@ -163,7 +175,8 @@ func (o *osFile) Allocate(off, n int64) error {
 // Detach zeroes the range by turning its blocks into unwritten ones, which
 // removes its pages from the page cache (the kernel truncates them out of the
 // mapping; references held elsewhere keep the old page alive with its bytes)
-// and keeps its blocks. Where that is not to be had (tmpfs) it punches a hole,
+// and keeps its blocks. (Blocks of the file system must not be larger than
+// PageSize, or a part of one is zeroed in place.) Where that is not to be had (tmpfs) it punches a hole,
 // which does the same but for keeping the blocks, and takes them again.
 func (o *osFile) Detach(off, n int64) error {
 	if off%PageSize != 0 || n%PageSize != 0 || off < 0 || n < 0 {
