@@ -1,8 +1,6 @@
 package gateway
 
 import (
-	"path"
-
 	"github.com/objcached/objcached/gateway/sigv4"
 	"github.com/objcached/objcached/storage"
 	"github.com/objcached/objcached/tenant"
@@ -81,15 +79,11 @@ func (g *Gateway) reachable(r *request, name string) (storage.Bucket, error) {
 // mayAccess reports whether the sender may use a bucket; b is nil if it does
 // not exist.
 func (g *Gateway) mayAccess(r *request, name string, b *storage.Bucket) bool {
-	if r.Identity.Root {
-		return true
+	if b == nil {
+		b = &storage.Bucket{}
 	}
-	for _, p := range r.Identity.Buckets {
-		if ok, _ := path.Match(p, name); ok {
-			return true
-		}
-	}
-	return false
+	return tenant.MayAccess(r.Identity, name, b.Owner, b.Tenant)
 }
 
-func (g *Gateway) mayCreate(r *request, name string) bool { return g.mayAccess(r, name, nil) }
+// mayCreate reports whether the sender may make a bucket of that name.
+func (g *Gateway) mayCreate(r *request, name string) bool { return tenant.MayCreate(r.Identity, name) }

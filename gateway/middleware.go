@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strconv"
+	"time"
 
 	"github.com/objcached/objcached/internal/reqid"
 )
@@ -84,28 +85,37 @@ func (g *Gateway) observe(next http.Handler) http.Handler {
 			g.metrics.bytesIn.Add(float64(r.body.n))
 			g.metrics.bytesOut.Add(float64(rw.bytes))
 
-			level := slog.LevelInfo
-			attrs := make([]slog.Attr, 0, 12)
-			attrs = append(attrs, slog.String("request_id", r.ID), slog.String("op", op),
-				slog.String("method", hr.Method), slog.String("path", hr.URL.EscapedPath()),
-				slog.String("status", status), slog.Int64("bytes_in", r.body.n), slog.Int64("bytes_out", rw.bytes),
-				slog.Duration("took", took), slog.String("remote", hr.RemoteAddr))
-			if r.Identity != nil {
-				attrs = append(attrs, slog.String("user", r.Identity.Name), slog.String("tenant", r.Identity.Tenant))
-			}
-			if r.err != nil {
-				attrs = append(attrs, slog.String("error", r.err.Error()))
-				if rw.status >= 500 && rw.status != http.StatusNotImplemented {
-					level = slog.LevelError
-				}
-			}
-			g.log.LogAttrs(hr.Context(), level, "request", attrs...)
+			g.logRequest(r, rw, op, status, took)
 			if p != nil {
 				panic(p)
 			}
 		}()
 		next.ServeHTTP(w, hr)
 	})
+}
+
+// logRequest writes the one log line of a request.
+func (g *Gateway) logRequest(r *request, rw *response, op, status string, took time.Duration) {
+	level := slog.LevelInfo
+	if r.err != nil && rw.status >= 500 && rw.status != http.StatusNotImplemented {
+		level = slog.LevelError
+	}
+	ctx := r.Context()
+	if !g.log.Enabled(ctx, level) {
+		return
+	}
+	attrs := make([]slog.Attr, 0, 12)
+	attrs = append(attrs, slog.String("request_id", r.ID), slog.String("op", op),
+		slog.String("method", r.Method), slog.String("path", r.URL.EscapedPath()),
+		slog.String("status", status), slog.Int64("bytes_in", r.body.n), slog.Int64("bytes_out", rw.bytes),
+		slog.Duration("took", took), slog.String("remote", r.RemoteAddr))
+	if r.Identity != nil {
+		attrs = append(attrs, slog.String("user", r.Identity.Name), slog.String("tenant", r.Identity.Tenant))
+	}
+	if r.err != nil {
+		attrs = append(attrs, slog.String("error", r.err.Error()))
+	}
+	g.log.LogAttrs(ctx, level, "request", attrs...)
 }
 
 // recover turns a panic of a handler into a 500 and keeps the server up.

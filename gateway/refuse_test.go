@@ -7,8 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -186,28 +184,6 @@ func TestErrorDocuments(t *testing.T) {
 		if a.Header.Get("Content-Type") != "application/xml" || a.Header.Get("x-amz-request-id") != "golden-1" {
 			t.Errorf("%s: headers %v", name, a.Header)
 		}
-	}
-}
-
-// golden compares got with a file, or writes it when GOLDEN=update.
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	file := filepath.Join("testdata", "golden", name+".xml")
-	if os.Getenv("GOLDEN") == "update" {
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, append(got, '\n'), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(got) != strings.TrimSuffix(string(want), "\n") {
-		t.Errorf("%s:\n got %s\nwant %s", name, got, want)
 	}
 }
 

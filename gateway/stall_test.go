@@ -387,3 +387,43 @@ func TestPiecesAreNotAllocated(t *testing.T) {
 		t.Errorf("%v allocations for 32 pieces, want at most 8", n)
 	}
 }
+
+// TestExpectContinue: a client that asks before it sends is answered by the
+// signature alone.
+func TestExpectContinue(t *testing.T) {
+	h := newHarness(t)
+	h.bucket(t, "box")
+	body := content(1, 100000)
+	for _, c := range []struct {
+		target, user string
+		first        int
+	}{{"/box/k", "", 100}, {"/box/k", "-", 403}, {"/nobox/k", "", 404}} {
+		r := h.request(t, wireRequest{method: "PUT", target: c.target, user: c.user, body: body})
+		r.Header.Set("Expect", "100-continue")
+		conn := h.dial(t)
+		var b bytes.Buffer
+		if err := r.Write(&b); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Write(b.Bytes()[:b.Len()-len(body)]); err != nil {
+			t.Fatal(err)
+		}
+		br := bufio.NewReader(conn)
+		line, err := br.ReadString('\n')
+		if want := fmt.Sprintf("HTTP/1.1 %d ", c.first); err != nil || !strings.HasPrefix(line, want) {
+			t.Fatalf("%s as %q: %q %v, want %s", c.target, c.user, line, err, want)
+		}
+		if c.first != 100 {
+			continue
+		}
+		if line, err := br.ReadString('\n'); line != "\r\n" {
+			t.Fatalf("after 100 Continue: %q %v", line, err)
+		}
+		if _, err := conn.Write(body); err != nil {
+			t.Fatal(err)
+		}
+		if line, err := br.ReadString('\n'); !strings.HasPrefix(line, "HTTP/1.1 200 ") {
+			t.Fatalf("the answer: %q %v", line, err)
+		}
+	}
+}

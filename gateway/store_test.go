@@ -21,10 +21,12 @@ func newStore(t testing.TB) storage.Store {
 	return s
 }
 
-func openStore(t testing.TB) (*object.Store, *memBlob) {
+func openStore(t testing.TB) (*object.Store, *memBlob) { return openStoreWith(t, object.Options{}) }
+
+func openStoreWith(t testing.TB, o object.Options) (*object.Store, *memBlob) {
 	t.Helper()
 	b := &memBlob{}
-	s, err := object.Open(t.Context(), &memMeta{parts: map[string]map[string][]byte{}}, b, object.Options{})
+	s, err := object.Open(t.Context(), &memMeta{parts: map[string]map[string][]byte{}}, b, o)
 	if err != nil {
 		t.Fatal(err)
 	}
