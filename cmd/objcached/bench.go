@@ -93,7 +93,7 @@ func (f *benchFlags) open(ctx context.Context) (_ *session, err error) {
 	}
 	s.stops = append(s.stops, log.Close)
 	f.target.AccessKey, f.target.SecretKey = "bench", "bench-secret-of-a-store-on-loopback"
-	args := append([]string{"serve", "--listen", "127.0.0.1:0", "--data", filepath.Join(s.dir, "store")}, f.serve...)
+	args := append([]string{"serve", "--listen", "127.0.0.1:0", "--admin-listen", "", "--data", filepath.Join(s.dir, "store")}, f.serve...)
 	p, err := bench.StartProcess(ctx, log, []string{
 		"OBJCACHED_ACCESS_KEY=" + f.target.AccessKey, "OBJCACHED_SECRET_KEY=" + f.target.SecretKey,
 	}, exe, args...)

@@ -43,7 +43,6 @@ other S3 has: these N chunk objects, one layer at a time, in the order the GPU
 consumes them.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cobra.NoArgs,
 	}
 	for _, c := range commands {
 		root.AddCommand(c())

@@ -90,6 +90,10 @@ type Body struct {
 // New prepares the body of a verified request. It reads nothing of it, so a
 // client that waits for "100 Continue" goes on waiting until the first Read.
 // The payload's size is taken from the headers.
+//
+// Nobody before it may have replaced r.Body of the server's own request:
+// net/http then no longer knows that the client waits, and on a refusal reads
+// a body that never comes. Wrap the body of a copy of the request.
 func New(r *http.Request, res *sigv4.Result, o Options) (*Body, error) {
 	b := &Body{src: r.Body, kind: res.Payload}
 	if b.src == nil {

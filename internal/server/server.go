@@ -27,8 +27,8 @@ type Config struct {
 	TLS         *tls.Config
 	Profile     bool // serve /debug/pprof on the admin endpoint
 
-	// Scrub verifies the whole store on demand; nil if it cannot.
-	Scrub ScrubFunc
+	// Scrubber verifies the store on demand; nil if it cannot be.
+	Scrubber Scrubber
 
 	// ShutdownTimeout bounds how long requests in flight may take to finish
 	// once the server is told to stop; default 30 s.
@@ -77,7 +77,7 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, verifies: &verifies{scrub: cfg.Scrub, log: cfg.Logger}}
+	s := &Server{cfg: cfg, verifies: &verifies{store: cfg.Scrubber, log: cfg.Logger}}
 	if s.listener, err = net.Listen("tcp", cfg.Listen); err != nil {
 		return nil, err
 	}

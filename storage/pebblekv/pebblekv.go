@@ -102,13 +102,12 @@ func Open(dir string, o Options) (*Store, error) {
 		LBaseMaxBytes:               64 << 20,
 		MaxOpenFiles:                1000,
 	}
-	for i := range po.Levels {
-		// Also on the last level: looking for chunks that are not there (a
-		// prefix match, a conditional put) must not read blocks. 10 bits per
-		// key let 1 in 100 through.
+	for i := range po.Levels[:6] {
+		// 10 bits per key let 1 in 100 through. None on the last level: Pebble's
+		// Get does not look at filters there.
 		po.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
-		po.Levels[i].FilterType = pebble.TableFilter
 	}
+	po.Levels[6].FilterPolicy = pebble.NoFilterPolicy
 	db, err := pebble.Open(dir, po)
 	if err != nil {
 		return nil, fmt.Errorf("pebblekv: open: %w", err)

@@ -176,7 +176,7 @@ func TestClosedFile(t *testing.T) {
 // of them reaches another file that got the same descriptor.
 func TestCloseUnderCalls(t *testing.T) {
 	each(t, func(t *testing.T, fsys FS) {
-		for range 20 {
+		for range 5 {
 			f, err := fsys.Create("f")
 			ok(t, err)
 			ok(t, f.Allocate(0, 8*PageSize))

@@ -51,8 +51,8 @@ func RunFaults(t *testing.T, f Faults) {
 	}
 }
 
-// faultySize does not divide 1 MiB, nor a power of two.
-const faultySize = 75000
+// faultySize is a size that divides nothing; its blocks do not fill 1 MiB.
+const faultySize = 45000
 
 // object is what the test believes to be sealed.
 type object struct {
