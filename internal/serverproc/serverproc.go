@@ -181,13 +181,19 @@ func (p *Proc) Stop(timeout time.Duration) error {
 	if err := p.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
+	return p.Wait(timeout)
+}
+
+// Wait waits for the server to end. It returns an error unless the server ends
+// by itself with exit code 0 within the timeout; then it is killed.
+func (p *Proc) Wait(timeout time.Duration) error {
 	t := time.NewTimer(timeout)
 	defer t.Stop()
 	select {
 	case <-p.done:
 	case <-t.C:
 		p.Kill()
-		return fmt.Errorf("server did not end within %v of SIGTERM\n%s", timeout, p.Tail())
+		return fmt.Errorf("server did not end within %v\n%s", timeout, p.Tail())
 	}
 	if p.err != nil {
 		return fmt.Errorf("server ended with %w\n%s", p.err, p.Tail())
