@@ -13,24 +13,31 @@ import (
 	"time"
 )
 
-// rssAnon returns the resident memory of a process beyond the page cache, in bytes.
-func rssAnon(t *testing.T, pid int) int64 {
+// resident returns the memory of a process beyond the page cache, in bytes:
+// anonymous pages and shared memory.
+func resident(t *testing.T, pid int) int64 {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		t.Fatal(err)
 	}
+	total, found := int64(0), 0
 	for line := range strings.Lines(string(b)) {
-		if rest, ok := strings.CutPrefix(line, "RssAnon:"); ok {
-			kib, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return kib << 10
+		name, rest, _ := strings.Cut(line, ":")
+		if name != "RssAnon" && name != "RssShmem" {
+			continue
 		}
+		kib, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		total += kib << 10
+		found++
 	}
-	t.Fatal("no RssAnon in /proc/PID/status")
-	return 0
+	if found != 2 {
+		t.Fatal("no RssAnon and RssShmem in /proc/PID/status")
+	}
+	return total
 }
 
 // TestMemoryIsFlat serves one prefix of many chunks and samples the server's
@@ -50,7 +57,7 @@ func TestMemoryIsFlat(t *testing.T) {
 		keys[j] = fmt.Sprintf("chunk/%05d", j)
 		c.must(t, 200, "PUT", "/flat/"+keys[j], "", pattern(j).bytes(layers*slice))
 	}
-	before := rssAnon(t, p.PID)
+	before := resident(t, p.PID)
 
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
@@ -81,7 +88,7 @@ func TestMemoryIsFlat(t *testing.T) {
 				t.Fatalf("layer %d, chunk %d is wrong", l, j)
 			}
 			if (l*n+j)%16 == 0 {
-				peak = max(peak, rssAnon(t, p.PID))
+				peak = max(peak, resident(t, p.PID))
 				samples++
 			}
 		}
@@ -89,7 +96,7 @@ func TestMemoryIsFlat(t *testing.T) {
 			firstLayer = time.Since(asked)
 		}
 	}
-	t.Logf("N=%d, %d MB: RssAnon %d MB before, %d MB at most in %d samples; layer 0 whole after %v, all after %v (with every byte compared)",
+	t.Logf("N=%d, %d MB: %d MB resident before, %d MB at most in %d samples; layer 0 whole after %v, all after %v (with every byte compared)",
 		n, n*layers*slice/1e6, before/1e6, peak/1e6, samples, firstLayer.Round(time.Millisecond), time.Since(asked).Round(time.Millisecond))
 	if peak >= limit {
 		t.Errorf("the server took %d bytes beyond the page cache, the limit is %d", peak, limit)

@@ -128,7 +128,7 @@ func TestStalledReaderGoesOn(t *testing.T) {
 			awaitHeader(t, conn)
 			q.drop(t, c)
 			// Overwrites go through whatever space is free, several times over.
-			for i := range 40 {
+			for i := range 20 {
 				putUntilRoom(t, c, fmt.Sprintf("/stall/churn/%d", i%4), pattern(5000+i).bytes(8<<20))
 			}
 			want := q.want(1000)
