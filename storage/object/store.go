@@ -89,7 +89,7 @@ type Store struct {
 }
 
 type counters struct {
-	corrupt, garbage, objects, opened, doubtful atomic.Int64
+	corrupt, garbage, opened, doubtful atomic.Int64
 }
 
 // Stats is a snapshot of a store's counters.
