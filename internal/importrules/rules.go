@@ -11,7 +11,7 @@ type rule struct {
 	// blackBox folders hold tests of what a user sees: their test files keep to
 	// own as well. The test files of other folders may import any folder but cmd.
 	blackBox bool
-	why  string
+	why      string
 }
 
 const module = "github.com/objcached/objcached"
