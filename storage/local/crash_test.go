@@ -60,7 +60,7 @@ func (m *memStore) mustBeClean(t *testing.T) {
 // and the volumes had not synced by then is lost, or some of it is. Every
 // acknowledged object is whole and none is there by halves.
 func TestCrash(t *testing.T) {
-	seeds := 12
+	seeds := 8
 	if testing.Short() {
 		seeds = 3
 	}

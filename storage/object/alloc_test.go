@@ -32,6 +32,9 @@ func chunkStore(t testing.TB, n int, o Options) (*testStore, []string) {
 // TestOpenAllocs: a chunk that is opened costs one piece of memory, one look-up
 // and one pin; of many that are opened together, hundreds share one piece.
 func TestOpenAllocs(t *testing.T) {
+	if raceEnabled {
+		t.Skip("counts allocations")
+	}
 	s, keys := chunkStore(t, 512, Options{})
 	defer s.mustClose(t)
 	open := func() {
@@ -70,6 +73,9 @@ func TestOpenAllocs(t *testing.T) {
 
 // TestReadAllocs: reading allocates nothing, whole blocks or parts of them.
 func TestReadAllocs(t *testing.T) {
+	if raceEnabled {
+		t.Skip("counts allocations")
+	}
 	for _, mode := range []storage.VerifyMode{storage.VerifyAlways, storage.VerifyFirstRead, storage.VerifyOff} {
 		s, keys := chunkStore(t, 1, Options{Verify: mode})
 		o, err := s.Open(bg, "b", keys[0])

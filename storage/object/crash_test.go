@@ -18,7 +18,7 @@ import (
 // bytes not sealed some. Three times in a row for each seed.
 func TestCrash(t *testing.T) {
 	seeds := 24
-	if testing.Short() {
+	if testing.Short() || raceEnabled {
 		seeds = 6
 	}
 	for seed := range seeds {
@@ -26,7 +26,7 @@ func TestCrash(t *testing.T) {
 			t.Parallel()
 			r := rand.New(rand.NewPCG(uint64(seed), 99))
 			w := new(world)
-			m, b := newMemMeta(w), newMemBlob(w, 12<<20)
+			m, b := newMemMeta(w), newMemBlob(w, 8<<20)
 			b.longest = []int64{0, 28 << 10}[seed%2]
 			s := openMem(t, m, b, Options{})
 			if err := s.CreateBucket(bg, storage.Bucket{Name: "b"}); err != nil {
@@ -100,7 +100,11 @@ func TestFaults(t *testing.T) {
 	for _, c := range []struct{ after, sticky bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
 		t.Run(fmt.Sprintf("after=%v,sticky=%v", c.after, c.sticky), func(t *testing.T) {
 			t.Parallel()
-			for k := 1; ; k++ {
+			step := 1
+			if raceEnabled {
+				step = 7
+			}
+			for k := 1; ; k += step {
 				if !faultOnce(t, k, c.after, c.sticky) {
 					if k < 80 {
 						t.Fatalf("no fault at operation %d: too few are made", k)
@@ -117,7 +121,7 @@ func TestFaults(t *testing.T) {
 
 func faultOnce(t *testing.T, k int, after, sticky bool) (fired bool) {
 	w := new(world)
-	s := openMem(t, newMemMeta(w), newMemBlob(w, 2<<20), Options{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	s := openMem(t, newMemMeta(w), newMemBlob(w, 1536<<10), Options{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	s.blob.longest = 36 << 10
 	if err := s.CreateBucket(bg, storage.Bucket{Name: "b"}); err != nil {
 		t.Fatal(err)
@@ -136,7 +140,7 @@ func faultOnce(t *testing.T, k int, after, sticky bool) (fired bool) {
 		}
 		return err
 	}
-	for range 14 {
+	for range 10 {
 		count(h.Call(bg, s, r, 0))
 	}
 	if count(s.CreateBucket(bg, storage.Bucket{Name: "c"})) == nil {
