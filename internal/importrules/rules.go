@@ -20,6 +20,7 @@ const module = "github.com/objcached/objcached"
 var rules = map[string]rule{
 	"cmd/objcached":   {own: []string{"..."}, why: "wires everything together"},
 	"internal/server": {own: []string{"..."}, why: "the wiring behind `objcached serve`, apart from flags"},
+	"internal/cli":    {own: []string{"..."}, why: "the commands, apart from main"},
 
 	"gateway":         {own: []string{"storage", "descriptor", "tenant", "checksum", "gateway/...", "internal/reqid"}, why: "HTTP knows interfaces, no backend and no data path"},
 	"gateway/sigv4":   {why: "a signature is a function of a request and a key"},
@@ -71,9 +72,9 @@ type restriction struct {
 var restrictions = []restriction{
 	{path: module + "/storage/pebblekv", only: []string{"cmd/...", "internal/server", "storage/local"}, tests: true, why: "a concrete backend: code above sees meta.Store"},
 	{path: module + "/storage/volume", only: []string{"cmd/...", "internal/server", "storage/local"}, tests: true, why: "a concrete backend: code above sees blob.Store"},
-	{path: module + "/storage/local", only: []string{"cmd/...", "internal/server"}, tests: true, why: "a concrete backend: code above sees storage.Store"},
+	{path: module + "/storage/local", only: []string{"cmd/...", "internal/server", "internal/cli"}, tests: true, why: "a concrete backend: code above sees storage.Store"},
 	{path: module + "/cmd/...", why: "commands are not libraries"},
-	{path: "github.com/spf13/cobra", only: []string{"cmd/...", "bench"}, why: "flags belong to commands"},
+	{path: "github.com/spf13/cobra", only: []string{"cmd/...", "bench", "internal/cli"}, why: "flags belong to commands"},
 	{path: "github.com/cockroachdb/pebble/...", only: []string{"storage/pebblekv", "storage/vfile", "storage/local"}, tests: true, why: "the embedded backend alone knows which key-value store it is"},
 	{path: "github.com/go-chi/chi/...", only: []string{"gateway", "internal/server"}, tests: true, why: "routing belongs to the gateway"},
 	{path: "github.com/aws/...", only: []string{"conformance", "e2e", "bench"}, tests: true, why: "an SDK is a client's affair"},
