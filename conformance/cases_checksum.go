@@ -18,6 +18,9 @@ func checksumCases() []kase {
 		out = append(out, both("checksum/PutObject/"+alg, func(e *env, c sdk) {
 			b := e.bucket()
 			for i, n := range []int{0, 10, 4097, 200_003} {
+				if n == 0 && c == sdk(e.minio) {
+					continue // it sends no trailer with nothing
+				}
 				body := data(uint64(i), n)
 				h, err := c.Put(e.ctx, b, "k", body, putOpts{Algorithm: alg})
 				e.ok(err)

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -72,21 +73,22 @@ func uriEncode(s string) string {
 func encodePath(p string) string { return strings.ReplaceAll(uriEncode(p), "%2F", "/") }
 
 func canonicalQuery(q url.Values) string {
+	names := slices.SortedFunc(maps.Keys(q), func(a, b string) int { return strings.Compare(uriEncode(a), uriEncode(b)) })
 	var parts []string
-	for k, vs := range q {
-		for _, v := range vs {
+	for _, k := range names {
+		for _, v := range slices.Sorted(slices.Values(q[k])) {
 			parts = append(parts, uriEncode(k)+"="+uriEncode(v))
 		}
 	}
-	slices.Sort(parts)
 	return strings.Join(parts, "&")
 }
 
-// canonical returns the canonical request and the list of signed headers.
+// canonical returns the canonical request and the list of signed headers. The
+// path is encoded anew, whatever form it is sent in.
 func canonical(r *http.Request, q url.Values, names []string, payload string) (string, string) {
 	slices.Sort(names)
 	var b strings.Builder
-	b.WriteString(r.Method + "\n" + r.URL.EscapedPath() + "\n" + canonicalQuery(q) + "\n")
+	b.WriteString(r.Method + "\n" + encodePath(r.URL.Path) + "\n" + canonicalQuery(q) + "\n")
 	for _, n := range names {
 		v := strings.Join(r.Header.Values(n), ",")
 		if n == "host" {

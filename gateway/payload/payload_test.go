@@ -36,16 +36,16 @@ func TestAllForms(t *testing.T) {
 	wraps := map[string]func(io.Reader) io.Reader{
 		"whole": nil, "one byte": iotest.OneByteReader, "half": iotest.HalfReader, "error with data": iotest.DataErrReader,
 	}
-	for _, size := range []int{0, 1, 2, 4095, 4096, 8193, 65536, 200_001} {
+	for _, size := range []int{0, 1, 2, 4096, 8193, 65536, 200_001} {
 		data := random(size, uint64(size))
 		for i, a := range checksum.Algorithms {
-			if size > 10_000 && i > 0 {
+			if size > 5000 && i > 0 {
 				continue
 			}
 			for _, u := range forms(data, a) {
 				for wname, w := range wraps {
 					for _, step := range []int{1, 7, 4096, 1 << 20} {
-						if step < 100 && size > 10_000 {
+						if step < 100 && size > 5000 {
 							continue
 						}
 						b, _, err := u.open(t, w, Options{MaxSize: int64(size)})
@@ -97,7 +97,7 @@ func TestNoChecksum(t *testing.T) {
 // Every way of cutting a body short fails, and so does every wrong byte that
 // would change the data.
 func TestCutAndChanged(t *testing.T) {
-	data := random(700, 2)
+	data := random(300, 2)
 	for _, u := range forms(data, checksum.CRC32C) {
 		_, raw, err := u.open(t, nil, Options{})
 		if err != nil {
@@ -130,7 +130,7 @@ func TestCutAndChanged(t *testing.T) {
 			}
 		}
 		for i := range raw {
-			for _, x := range []byte{1, 0x20, 0x80} {
+			for _, x := range []byte{1, 0x20} {
 				bad := bytes.Clone(raw)
 				bad[i] ^= x
 				b, err := open(t, r, bad, nil, Options{})

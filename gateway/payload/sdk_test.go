@@ -83,7 +83,7 @@ func TestSDKs(t *testing.T) {
 		}
 		t.Cleanup(srv.Close)
 		kinds := map[sigv4.Payload]bool{}
-		for _, size := range []int{0, 1, 65535, 65536, 65537, 3<<20 + 1} {
+		for _, size := range []int{0, 1, 65536, 65537, 3<<20 + 1} {
 			data := random(size, 9)
 			for _, a := range checksum.Algorithms {
 				if size > 1<<20 && a != checksum.CRC32 {

@@ -11,10 +11,7 @@ type rule struct {
 	// blackBox folders hold tests of what a user sees: their test files keep to
 	// own as well. The test files of other folders may import any folder but cmd.
 	blackBox bool
-	// pins marks a folder that is never built and names modules only to keep
-	// their versions.
-	pins bool
-	why  string
+	why      string
 }
 
 const module = "github.com/objcached/objcached"
@@ -24,7 +21,6 @@ var rules = map[string]rule{
 	"cmd/objcached":   {own: []string{"..."}, why: "wires everything together"},
 	"internal/server": {own: []string{"..."}, why: "the wiring behind `objcached serve`, apart from flags"},
 	"internal/cli":    {own: []string{"..."}, why: "the commands, apart from main"},
-	"internal/deps":   {pins: true, why: "keeps the versions of modules"},
 
 	"gateway":         {own: []string{"storage", "descriptor", "tenant", "checksum", "gateway/...", "internal/reqid"}, why: "HTTP knows interfaces, no backend and no data path"},
 	"gateway/sigv4":   {why: "a signature is a function of a request and a key"},

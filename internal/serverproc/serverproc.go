@@ -18,8 +18,12 @@ import (
 
 // Build builds the server into dir and returns its path. With race it carries
 // the race detector, which needs cgo; otherwise it is built without cgo, as
-// users get it.
+// users get it. OBJCACHED_BIN in the environment names a binary to test in its
+// place.
 func Build(dir string, race bool) (string, error) {
+	if bin := os.Getenv("OBJCACHED_BIN"); bin != "" {
+		return bin, nil
+	}
 	bin := filepath.Join(dir, "objcached")
 	args := []string{"build", "-o", bin}
 	cgo := "CGO_ENABLED=0"
@@ -38,7 +42,7 @@ func Build(dir string, race bool) (string, error) {
 // Config says how to start a server.
 type Config struct {
 	Bin string // from Build
-	// Args follow `serve --listen 127.0.0.1:0 --data Data`.
+	// Args follow `serve --listen 127.0.0.1:0 --admin-listen "" --data Data`.
 	Args                 []string
 	Data                 string
 	AccessKey, SecretKey string // the root pair; empty: the server makes one
@@ -68,7 +72,7 @@ var listening = regexp.MustCompile(`listening on (https?://[^\s"]+)`)
 // Start starts a server and waits until it listens. The child is killed if
 // this process dies.
 func Start(c Config) (*Proc, error) {
-	args := append([]string{"serve", "--listen", "127.0.0.1:0", "--data", c.Data}, c.Args...)
+	args := append([]string{"serve", "--listen", "127.0.0.1:0", "--admin-listen", "", "--data", c.Data}, c.Args...)
 	cmd := exec.Command(c.Bin, args...)
 	cmd.Env = append(os.Environ(), c.Env...)
 	if c.AccessKey != "" {
@@ -177,13 +181,19 @@ func (p *Proc) Stop(timeout time.Duration) error {
 	if err := p.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
+	return p.Wait(timeout)
+}
+
+// Wait waits for the server to end. It returns an error unless the server ends
+// by itself with exit code 0 within the timeout; then it is killed.
+func (p *Proc) Wait(timeout time.Duration) error {
 	t := time.NewTimer(timeout)
 	defer t.Stop()
 	select {
 	case <-p.done:
 	case <-t.C:
 		p.Kill()
-		return fmt.Errorf("server did not end within %v of SIGTERM\n%s", timeout, p.Tail())
+		return fmt.Errorf("server did not end within %v\n%s", timeout, p.Tail())
 	}
 	if p.err != nil {
 		return fmt.Errorf("server ended with %w\n%s", p.err, p.Tail())

@@ -46,7 +46,6 @@ func TestContract(t *testing.T) {
 	}{
 		{"whole", 0, storage.VerifyAlways},
 		{"fragments", 36 << 10, storage.VerifyFirstRead},
-		{"unverified", 0, storage.VerifyOff},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			storagetest.Run(t, func(t *testing.T) storage.Store {

@@ -205,12 +205,15 @@ type memBlob struct {
 	onRead   func() error
 }
 
+//go:norace
 func newMemBlob(w *world, size int64) *memBlob {
 	return &memBlob{w: w, data: make([]byte, size), durable: make([]byte, size), taken: make([]bool, size/blob.Align),
 		exts: make(map[int64]int64), restored: make(chan struct{})}
 }
 
 // clone is what a crash leaves: sealed bytes, and of the others some.
+//
+//go:norace
 func (b *memBlob) clone(w *world, r *rand.Rand) *memBlob {
 	c := newMemBlob(w, int64(len(b.data)))
 	for off := 0; off < len(b.data); off += blob.Align {
@@ -238,13 +241,11 @@ func (b *memBlob) Reserve(ctx context.Context, size int64) ([]blob.Extent, error
 	defer b.w.mu.RUnlock()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	free := 0
-	for _, t := range b.taken {
-		if !t {
-			free++
-		}
+	var taken int64
+	for _, n := range b.exts {
+		taken += blob.Roundup(n)
 	}
-	if int64(free)*blob.Align < blob.Roundup(size) {
+	if int64(len(b.data))-taken < blob.Roundup(size) {
 		return nil, blob.ErrNoSpace
 	}
 	var out []blob.Extent

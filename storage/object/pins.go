@@ -96,15 +96,31 @@ func (p *pins) unpin(id *ID) *garbage {
 	return e.garbage
 }
 
-// park leaves g with the readers of its id and reports whether there are any.
+// park leaves g with a reader of its bytes and reports whether there is one.
+// When the last of those readers has left, g is to be parked again: it may
+// have others. A multipart object's segments can be pinned one by one, by a
+// scrub that met them as parts.
 func (p *pins) park(g *garbage) bool {
-	s := p.shard(&g.id)
+	if p.parkAt(g, &g.id) {
+		return true
+	}
+	rec := record{segs: g.segs}
+	for i := range rec.segments() {
+		if id := rec.segmentID(i); p.parkAt(g, &id) {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *pins) parkAt(g *garbage, id *ID) bool {
+	s := p.shard(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e, ok := s.m[g.id]
+	e, ok := s.m[*id]
 	if ok {
 		e.garbage = g
-		s.m[g.id] = e
+		s.m[*id] = e
 	}
 	return ok
 }

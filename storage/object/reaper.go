@@ -59,8 +59,8 @@ type reaper struct {
 	s *Store
 
 	mu      sync.Mutex
-	queue   []*garbage    // not yet known to be unpinned
-	ready   []*garbage    // without readers for ever
+	queue   []*garbage    // not known to be without readers
+	ready   []*garbage    // without readers for ever, but a batch has failed
 	unfreed []blob.Extent // nobody's, but the byte store failed to free them
 	busy    bool
 	stopped bool
@@ -98,10 +98,10 @@ func (r *reaper) add(gs ...*garbage) {
 	}
 }
 
-// released takes garbage whose last reader has left.
+// released takes garbage back whose reader has left.
 func (r *reaper) released(g *garbage) {
 	r.mu.Lock()
-	r.ready = append(r.ready, g)
+	r.queue = append(r.queue, g)
 	r.mu.Unlock()
 	r.notify()
 }
@@ -142,6 +142,10 @@ func (r *reaper) run(stop <-chan struct{}) {
 	case <-stop:
 		return
 	}
+	if r.s.restoreErr != nil {
+		<-stop // what is wrong with the extents is not made worse
+		return
+	}
 	stopping := false
 	for {
 		r.mu.Lock()
@@ -166,8 +170,8 @@ func (r *reaper) run(stop <-chan struct{}) {
 
 		r.mu.Lock()
 		r.queue = append(young, r.queue...)
-		more := len(r.queue) > len(young) || len(r.ready) > 0
-		r.ready = append(left, r.ready...)
+		more := len(r.queue) > len(young)
+		r.ready = left
 		r.busy = false
 		if !more {
 			close(r.idle)

@@ -208,46 +208,67 @@ func (c *scrubber) segments(ctx context.Context, o *object) (bad []BadBlock, err
 	return bad, nil
 }
 
-// parts verifies the parts of unfinished uploads. They cannot be pinned as
-// objects can, so what is found counts only if the part is still there after.
+// parts verifies the parts of unfinished uploads, each pinned while it is read.
 func (c *scrubber) parts(ctx context.Context, b *bucket) error {
 	return c.pages(ctx, b.part, keyPart, func(k []byte) error {
-		v, err := c.s.meta.Get(ctx, b.part, k, nil)
-		if errors.Is(err, meta.ErrNotFound) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
 		var upload ID
 		copy(upload[:], k[1:])
 		name := fmt.Sprintf("part %d of upload %s", partNumber(k), upload)
-		var p part
-		if err := p.decode(v); err != nil {
+		p, g, err := c.pinPart(ctx, b, k, &upload)
+		switch {
+		case errors.Is(err, meta.ErrNotFound):
+			return nil // gone since
+		case errors.Is(err, errBadRecord):
 			c.report.problem("bucket %q: %s: %v", b.Name, name, err)
 			return nil
-		}
-		g, err := c.s.loadSegment(ctx, b.part, p.segment)
-		var bad []BadBlock
-		if err == nil {
-			bad, err = c.blocks(ctx, b.Name, name, &g.rec, 0)
-		}
-		if err != nil && !errors.Is(err, errBadRecord) {
+		case err != nil:
 			return err
 		}
-		again, gerr := c.s.meta.Get(ctx, b.part, k, nil)
-		if errors.Is(gerr, meta.ErrNotFound) || gerr == nil && string(again) != string(v) {
-			return nil
-		}
+		defer c.unpin(&upload)
+		defer c.unpin(&p.segment)
+		bad, err := c.blocks(ctx, b.Name, name, &g.rec, 0)
 		if err != nil {
-			c.report.problem("bucket %q: %s: %v", b.Name, name, err)
-			return gerr
+			return err
 		}
 		c.report.Parts++
 		c.report.Bytes += p.size
 		c.found(ctx, bad)
-		return gerr
+		return nil
 	})
+}
+
+// pinPart looks a part up and pins it twice: its upload, which may end and have
+// its parts swept, and its segment, which may be replaced or become a part of
+// an object that is deleted. A part of an upload that has ended is left out: it
+// may be swept at any moment. That is asked first, because the answer does not
+// change from yes to no before the part itself is gone.
+func (c *scrubber) pinPart(ctx context.Context, b *bucket, k []byte, upload *ID) (p part, g *segment, err error) {
+	phase := c.s.gate.enter()
+	defer c.s.gate.leave(phase)
+	if _, err := c.s.meta.Get(ctx, b.part, idKey(keyGarbage, *upload), nil); err == nil {
+		return p, nil, meta.ErrNotFound
+	} else if !errors.Is(err, meta.ErrNotFound) {
+		return p, nil, err
+	}
+	v, err := c.s.meta.Get(ctx, b.part, k, nil)
+	if err != nil {
+		return p, nil, err
+	}
+	if err := p.decode(v); err != nil {
+		return p, nil, err
+	}
+	if g, err = c.s.loadSegment(ctx, b.part, p.segment); err != nil {
+		return p, nil, err
+	}
+	c.s.pins.pin(upload)
+	c.s.pins.pin(&p.segment)
+	return p, g, nil
+}
+
+func (c *scrubber) unpin(id *ID) {
+	if g := c.s.pins.unpin(id); g != nil {
+		c.s.reap.released(g)
+	}
 }
 
 // found puts bad blocks into the report.

@@ -192,6 +192,29 @@ func TestCorruptSegment(t *testing.T) {
 	}
 }
 
+// TestVerifyOff reads exactly what is asked for, whatever it is.
+func TestVerifyOff(t *testing.T) {
+	s := withBucket(t, 16<<20, Options{Verify: storage.VerifyOff})
+	defer s.mustClose(t)
+	s.blob.longest = 20 << 10
+	want := storagetest.Pattern(1, 300_001)
+	s.mustPut(t, "k", want)
+	o, err := s.Open(bg, "b", "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Close()
+	e := o.(*object).rec.exts[1]
+	s.blob.data[e.Offset+3] ^= 0xff
+	want[20<<10+3] ^= 0xff
+	for _, r := range [][2]int{{0, len(want)}, {20<<10 + 3, 1}, {1, 100_000}, {65535, 2}, {300_000, 1}} {
+		p := make([]byte, r[1])
+		if err := o.ReadAt(bg, p, int64(r[0]), storage.ReadHint{}); err != nil || !bytes.Equal(p, want[r[0]:r[0]+r[1]]) {
+			t.Errorf("%v: %v", r, err)
+		}
+	}
+}
+
 // complete makes a multipart object.
 func (s *testStore) complete(t testing.TB, key string, parts ...[]byte) {
 	t.Helper()

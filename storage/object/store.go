@@ -89,7 +89,7 @@ type Store struct {
 }
 
 type counters struct {
-	corrupt, garbage, objects, opened, doubtful atomic.Int64
+	corrupt, garbage, opened, doubtful atomic.Int64
 }
 
 // Stats is a snapshot of a store's counters.
@@ -166,7 +166,16 @@ func (s *Store) prepare(ctx context.Context) ([]string, error) {
 			parts = append(parts, p)
 		}
 	}
-	return parts, s.recoverBuckets(ctx, parts)
+	if err := s.recoverBuckets(ctx, parts); err != nil {
+		return nil, err
+	}
+	// Before the first drop, or that one's garbage would be found here too.
+	for _, p := range parts {
+		if err := s.reap.load(ctx, p); err != nil {
+			return nil, err
+		}
+	}
+	return parts, nil
 }
 
 // identify reads or writes the store's entry in sys.
@@ -203,7 +212,8 @@ func (s *Store) identify(ctx context.Context) error {
 	return nil
 }
 
-// restore tells the byte store what is live, then queues old garbage.
+// restore tells the byte store what is live. The garbage that an earlier run
+// left is live as well, and freed after that.
 func (s *Store) restore(parts []string) {
 	ctx, cancel := until(context.Background(), s.stop)
 	defer cancel()
@@ -236,11 +246,6 @@ func (s *Store) restore(parts []string) {
 		return
 	}
 	s.o.Logger.Info("free list restored", slog.Int("extents", n))
-	for _, p := range parts {
-		if err := s.reap.load(ctx, p); err != nil {
-			s.o.Logger.Error("old garbage is not freed before the next start", slog.String("partition", p), slog.Any("error", err))
-		}
-	}
 	close(s.restored)
 }
 

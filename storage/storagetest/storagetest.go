@@ -77,6 +77,8 @@ type env struct {
 }
 
 // Pattern returns n bytes that depend on seed and place only.
+//
+//go:norace
 func Pattern(seed uint64, n int) []byte {
 	p := make([]byte, n+8)
 	for i := 0; i < n; i += 8 {

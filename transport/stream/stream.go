@@ -14,7 +14,10 @@ import (
 
 // DefaultBuffer is the staging buffer's size in bytes. Large enough that the
 // cost of a write call is lost in its copy, small enough that what was read
-// and verified is still in the core's cache when the socket copies it.
+// and verified is still in the core's cache when the socket copies it: of 64
+// KiB to 1 MiB it took the least CPU per byte on loopback (BenchmarkStaging in
+// package deliver). Filling a second buffer while the first is being written
+// took 10 % more CPU and no less time with the client on the same two cores.
 const DefaultBuffer = 256 << 10
 
 // granule is the least room that is offered when more is asked for: one block
