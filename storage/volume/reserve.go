@@ -113,7 +113,7 @@ func (s *Store) grow(known int) (bool, error) {
 		return false, nil
 	}
 	v, err := s.create(uint32(len(vs)), size)
-	if errors.Is(err, syscall.ENOSPC) {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return false, nil
 	}
 	if err != nil {

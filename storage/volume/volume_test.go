@@ -57,16 +57,23 @@ func mustOpen(t testing.TB, fsys vfile.FS, capacity int64) *Store {
 	return s
 }
 
+// crash is the Crash of a store in a vfile.Mem.
 func crash(t testing.TB, s blob.Store, torn bool, seed uint64) blob.Store {
 	t.Helper()
 	old := s.(*Store)
+	return crashed(t, old.fs.(*vfile.Mem), old, torn, seed)
+}
+
+// crashed opens what is left of old, which lies in mem, after a crash.
+func crashed(t testing.TB, mem *vfile.Mem, old *Store, torn bool, seed uint64) blob.Store {
+	t.Helper()
 	var c vfile.Crash
 	if torn {
 		c.Rand = rand.New(rand.NewPCG(seed, 0))
 	}
-	after, err := Open(Options{FS: old.fs.(*vfile.Mem).CrashClone(c), Capacity: old.capacity, VolumeSize: old.volumeSize})
+	s, err := Open(Options{FS: mem.CrashClone(c), Capacity: old.capacity, VolumeSize: old.volumeSize})
 	if err != nil {
-		t.Error(err) // may run beside the test's own goroutine
+		t.Error(err) // not Fatal: may run beside the test's own goroutine
 	}
-	return after
+	return s
 }

@@ -84,8 +84,8 @@ func testNeverOverlap(t *testing.T, c Config) {
 			own.drop(h.exts)
 			return s.Free(bg, h.exts)
 		}
-		for n := range 120 {
-			exts, err := s.Reserve(bg, 1+r.Int64N(200<<10))
+		for n := range 60 {
+			exts, err := s.Reserve(bg, 1+r.Int64N(120<<10))
 			switch {
 			case errors.Is(err, blob.ErrNoSpace):
 				for len(mine) > 0 && err != nil {
@@ -175,9 +175,11 @@ func testReadersAndWriters(t *testing.T, c Config) {
 	s := open(t, c, 8*mib)
 	const n = 300 << 10
 	exts := make([]blob.Extent, 6)
+	want := make([][]byte, len(exts))
 	for i := range exts {
 		exts[i] = reserveOne(t, s, n)
-		write(t, s, exts[i], pattern(uint64(i), n))
+		want[i] = pattern(uint64(i), n)
+		write(t, s, exts[i], want[i])
 	}
 	err := together(6, func(i int) error {
 		r := rand.New(rand.NewPCG(uint64(i), 2))
@@ -202,7 +204,7 @@ func testReadersAndWriters(t *testing.T, c Config) {
 			if err := s.ReadAt(bg, exts[j], p, off, i == 1); err != nil {
 				return err
 			}
-			if !bytes.Equal(p, pattern(uint64(j), n)[off:off+int64(len(p))]) {
+			if !bytes.Equal(p, want[j][off:off+int64(len(p))]) {
 				return fmt.Errorf("wrong bytes at %d of extent %d", off, j)
 			}
 		}

@@ -163,13 +163,11 @@ func testReopen(t *testing.T, c Config) {
 	}
 	s := c.Open(t, 4*mib)
 	restore(t, s)
-	var live, dead []blob.Extent
+	var live []blob.Extent
 	for i := range 40 {
 		e := reserveOne(t, s, int64(1000+i*997))
 		write(t, s, e, pattern(uint64(i), e.Len))
-		if i%3 == 0 {
-			dead = append(dead, e)
-		} else {
+		if i%3 != 0 {
 			live = append(live, e)
 		}
 	}
@@ -209,7 +207,6 @@ func testReopen(t *testing.T, c Config) {
 		write(t, s, e, pattern(99, e.Len))
 	}
 	check()
-	_ = dead
 }
 
 // Everything sealed is there after a crash, whatever happened to the rest.
@@ -219,7 +216,7 @@ func testCrash(t *testing.T, c Config) {
 	}
 	s := open(t, c, 8*mib)
 	var sealed []blob.Extent
-	for i := range 60 {
+	for i := range 40 {
 		e := reserveOne(t, s, int64(5000+i*1777))
 		write(t, s, e, pattern(uint64(i), e.Len))
 		loose := reserveOne(t, s, 9000) // written, never sealed alone

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/objcached/objcached/bench"
+)
+
+func newBenchLayerwiseCmd() *cobra.Command {
+	var f benchFlags
+	b := bench.Layerwise{StartBare: startBare, Progress: progress}
+	slice := size(64 << 10)
+	cmd := &cobra.Command{
+		Use:   "layerwise",
+		Short: "Get one prefix in five ways and compare them",
+		Long: `Gets the same N chunks of L layers of S bytes in five ways, in turns:
+
+  the bare limit in memory     pread and CRC32C of the same slices into the same memory
+  the bare limit over HTTP     a minimal handler that does only that and writes, in a process of its own
+  the layer-major body         one layerwise GET through the Go client
+  whole-object GETs            N of them, through plain minio-go
+  ranged GETs                  one for each (layer, chunk), through plain minio-go
+
+Every byte of every way is checked once before the rounds. The client needs
+N*L*S bytes of memory, the disk twice that.`,
+		Args: cobra.NoArgs,
+	}
+	fs := cmd.Flags()
+	f.add(fs)
+	fs.IntVar(&b.Chunks, "chunks", 224, "chunks in the prefix, N")
+	fs.IntVar(&b.Layers, "layers", 32, "layers of the model, L")
+	fs.Var(&slice, "slice", "bytes of one layer of one chunk, S")
+	fs.IntVar(&b.Rounds, "rounds", 9, "rounds; medians are reported")
+	fs.IntVar(&b.Concurrency, "concurrency", 4, "plain GETs under way at a time")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
+		s, err := f.open(cmd.Context())
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, s.close()) }()
+		b.Slice, b.Dir, b.Target, b.Command = int64(slice), s.dir, f.target, commandLine(cmd)
+		b.Keep = f.keep || f.target.PID != 0 // a store of our own goes as a whole
+		r, err := b.Run(cmd.Context())
+		if err != nil {
+			return err
+		}
+		return f.show(cmd.OutOrStdout(), r)
+	}
+	return cmd
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/objcached/objcached/bench"
+	"github.com/objcached/objcached/client/clienttest"
+)
+
+// bench layerwise starts this program for its bare server: under test that is
+// the test binary.
+func init() {
+	if len(os.Args) > 2 && os.Args[1] == "bench" && os.Args[2] == "bare-server" {
+		cmd := newBenchCmd()
+		cmd.SetArgs(os.Args[2:])
+		if err := cmd.ExecuteContext(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+}
+
+func runBench(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	cmd := newBenchCmd()
+	var out bytes.Buffer
+	cmd.SetOut(&out)
+	cmd.SetErr(&out)
+	cmd.SetArgs(args)
+	err := cmd.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+func TestBenchLayerwiseCommand(t *testing.T) {
+	s := clienttest.New()
+	defer s.Close()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "report.json")
+	args := []string{
+		"layerwise", "--endpoint", s.URL, "--access-key", clienttest.AccessKey, "--secret-key", clienttest.SecretKey,
+		"--bucket", clienttest.Bucket, "--chunks", "3", "--layers", "4", "--slice", "5000", "--rounds", "2", "--data", dir,
+	}
+	out, err := runBench(t, append(args, "--json", file)...)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if !strings.Contains(out, "3 chunks of 4 layers of 4.883 KiB") || strings.Count(out, "minio-go") != 2 {
+		t.Error(out)
+	}
+	var r bench.LayerwiseReport
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(data, &r); err != nil || len(r.Things) != 5 || !r.Native {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if want := "bench layerwise --bucket chunks --chunks 3 --endpoint URL --layers 4 --rounds 2 --slice 5000"; r.Command != want {
+		t.Errorf("command %q, want %q", r.Command, want)
+	}
+	for _, secret := range []string{dir, clienttest.SecretKey, clienttest.AccessKey, s.URL} {
+		if bytes.Contains(data, []byte(secret)) || strings.Contains(out, secret) {
+			t.Errorf("the report shows %s", secret)
+		}
+	}
+	if files, err := os.ReadDir(dir); err != nil || len(files) != 1 {
+		t.Errorf("left behind: %v, %v", files, err)
+	}
+	if out, err = runBench(t, append(args, "--json", "-")...); err != nil || json.Unmarshal([]byte(out), &r) != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+	if _, err = runBench(t, append(args, "--rounds", "0")...); err == nil {
+		t.Error("no rounds, no error")
+	}
+}
+
+func TestBenchReplayCommand(t *testing.T) {
+	s := clienttest.New()
+	defer s.Close()
+	trace := filepath.Join(t.TempDir(), "t.jsonl")
+	if err := os.WriteFile(trace, []byte(`{"timestamp": 0, "input_length": 1024, "output_length": 1, "hash_ids": [1, 2]}
+{"timestamp": 5, "input_length": 1500, "output_length": 1, "hash_ids": [1, 2, 3]}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{
+		"replay", "--endpoint", s.URL, "--access-key", clienttest.AccessKey, "--secret-key", clienttest.SecretKey,
+		"--bucket", clienttest.Bucket, "--trace", trace, "--concurrency", "1", "--verify", "full", "--speed", "1000",
+	}
+	out, err := runBench(t, args...)
+	if err != nil || !strings.Contains(out, "40.0 % of blocks (2 of 5)") || !strings.Contains(out, "scaled down 2048 times") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	s.Plain, s.PlainStatus, s.PlainCode = true, 403, "AccessDenied"
+	if out, err = runBench(t, append(args, "--json", "-")...); err == nil || !strings.Contains(out, "AccessDenied") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	for _, bad := range [][]string{{"replay"}, append(args, "--trace", trace+"x"), append(args, "--limit", "-1"), append(args, "--verify", "x")} {
+		if _, err := runBench(t, bad...); err == nil {
+			t.Errorf("%v ran", bad)
+		}
+	}
+}
+
+func TestBareServerCommand(t *testing.T) {
+	if _, err := runBench(t, "bare-server", "--file", filepath.Join(t.TempDir(), "none"), "--chunks", "1", "--layers", "1"); err == nil {
+		t.Error("a file that is not there was served")
+	}
+}

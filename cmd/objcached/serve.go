@@ -1,0 +1,151 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/objcached/objcached/internal/server"
+	"github.com/objcached/objcached/storage"
+)
+
+// Environment of serve. Secrets do not go into flags, which others can see.
+const (
+	envAccessKey = "OBJCACHED_ACCESS_KEY"
+	envSecretKey = "OBJCACHED_SECRET_KEY"
+)
+
+type serveFlags struct {
+	server.Options
+	capacity, volumeSize, scrubRate, threshold size
+	verify, logFormat, logLevel                string
+}
+
+func serveCommand() *cobra.Command {
+	var f serveFlags
+	cmd := &cobra.Command{
+		Use:   "serve --data DIR",
+		Short: "Serve S3 and the KV requests on a directory",
+		Long: `Serve S3 and the KV requests on the store in a directory, which is made if
+there is none.
+
+The root pair, which may do everything, comes from the environment variables
+OBJCACHED_ACCESS_KEY and OBJCACHED_SECRET_KEY. Without them one is made, kept
+in the directory and printed once.
+
+Further users come from a YAML file:
+
+  users:
+    - name: prefill
+      tenant: llama
+      access_key: PREFILL
+      secret_key: some long secret
+      buckets: ["llama-*"]     # patterns: * is any run, ? any one character
+
+The server says "listening on URL" on standard output when it is ready; its
+log goes to standard error. SIGTERM or SIGINT lets the requests in flight
+finish and closes the store; a second signal ends the program at once.`,
+		Example: `  # A store in ./data, reached from this machine only
+  objcached serve --data ./data
+
+  # Open to the network with TLS, users of its own, and bucket.kv.example.com
+  objcached serve --data /srv/kv --listen 0.0.0.0:9000 --domain kv.example.com \
+      --tls-cert cert.pem --tls-key key.pem --credentials users.yaml
+
+  # Read every block again once a week, at 100 MiB/s
+  objcached serve --data ./data --scrub-interval 168h --scrub-rate 100MiB
+
+  # What it is doing
+  curl http://127.0.0.1:9001/metrics
+  curl http://127.0.0.1:9001/healthz`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.finish(cmd.ErrOrStderr()); err != nil {
+				return err
+			}
+			s, err := server.Open(cmd.Context(), f.Options, cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			return s.Run(cmd.Context(), cmd.OutOrStdout())
+		},
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.Dir, "data", "", "directory of the store (required)")
+	fl.StringVar(&f.Listen, "listen", "127.0.0.1:9000", "address to serve S3 on; port 0 takes a free one")
+	fl.StringVar(&f.AdminListen, "admin-listen", "127.0.0.1:9001", "address of /metrics, /healthz and /verify, for operators only; empty for none")
+	fl.StringVar(&f.Credentials, "credentials", "", "YAML file of users")
+	fl.StringVar(&f.TLSCert, "tls-cert", "", "certificate chain, PEM")
+	fl.StringVar(&f.TLSKey, "tls-key", "", "private key, PEM")
+	fl.StringSliceVar(&f.Domains, "domain", nil, "domain below which a host name is a bucket: bucket.domain; may be repeated")
+	fl.StringVar(&f.Region, "region", "us-east-1", "region that clients sign for")
+	fl.StringVar(&f.verify, "verify", "always", "when reads check the CRC of each block: always, first-read (once per start) or off")
+	fl.Var(&f.threshold, "mode-threshold", "payload from which a layerwise GET with delivery auto goes layer by layer; below it goes chunk by chunk")
+	fl.Var(&f.capacity, "capacity", "most that the store may take (default: 90 % of what is free)")
+	fl.Var(&f.volumeSize, "volume-size", "size of new volume files (default: chosen by the store)")
+	fl.IntVar(&f.MaxRequests, "max-requests", 256, "requests in flight; as many may wait, and others get 503 SlowDown")
+	fl.IntVar(&f.MaxPerTenant, "max-requests-per-tenant", 0, "requests in flight of one tenant; 0: no limit of its own")
+	fl.DurationVar(&f.StallTimeout, "stall-timeout", 30*time.Second, "how long a client may stop reading or sending before it is dropped")
+	fl.DurationVar(&f.ShutdownTimeout, "shutdown-timeout", 30*time.Second, "how long requests in flight may take to finish at the end")
+	fl.DurationVar(&f.ScrubInterval, "scrub-interval", 0, "time between background scrubs of the whole store; 0: none")
+	fl.Var(&f.scrubRate, "scrub-rate", "bytes per second that a background scrub reads; 0: as fast as it can")
+	fl.StringVar(&f.logFormat, "log-format", "text", "text or json")
+	fl.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	fl.BoolVar(&f.Profile, "pprof", false, "serve /debug/pprof on the admin address")
+	if err := cmd.MarkFlagRequired("data"); err != nil {
+		panic(err) // the flag is defined above
+	}
+	return cmd
+}
+
+// finish turns the flags and the environment into options.
+func (f *serveFlags) finish(log io.Writer) (err error) {
+	f.Capacity, f.VolumeSize = int64(f.capacity), int64(f.volumeSize)
+	f.ScrubRate, f.ModeThreshold = int64(f.scrubRate), int64(f.threshold)
+	if f.Options.Verify, err = verifyMode(f.verify); err != nil {
+		return err
+	}
+	if f.Logger, err = newLogger(log, f.logFormat, f.logLevel); err != nil {
+		return err
+	}
+	if (f.TLSCert == "") != (f.TLSKey == "") {
+		return errors.New("--tls-cert and --tls-key go together")
+	}
+	f.RootAccessKey, f.RootSecretKey = os.Getenv(envAccessKey), os.Getenv(envSecretKey)
+	if (f.RootAccessKey == "") != (f.RootSecretKey == "") {
+		return fmt.Errorf("%s and %s go together", envAccessKey, envSecretKey)
+	}
+	return nil
+}
+
+func verifyMode(name string) (storage.VerifyMode, error) {
+	switch name {
+	case "always":
+		return storage.VerifyAlways, nil
+	case "first-read":
+		return storage.VerifyFirstRead, nil
+	case "off":
+		return storage.VerifyOff, nil
+	}
+	return 0, fmt.Errorf("--verify %q: it is always, first-read or off", name)
+}
+
+func newLogger(w io.Writer, format, level string) (*slog.Logger, error) {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		return nil, fmt.Errorf("--log-level %q: it is debug, info, warn or error", level)
+	}
+	o := &slog.HandlerOptions{Level: l}
+	switch format {
+	case "text":
+		return slog.New(slog.NewTextHandler(w, o)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, o)), nil
+	}
+	return nil, fmt.Errorf("--log-format %q: it is text or json", format)
+}

@@ -1,0 +1,233 @@
+// Package deliver is the data path of the KV requests: a validated descriptor
+// becomes N opened chunk objects, a plan of their byte ranges, and bytes read
+// from storage straight into the memory of a transport (ObjectCache §3.3, §3.4).
+package deliver
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/objcached/objcached/agg"
+	"github.com/objcached/objcached/descriptor"
+	"github.com/objcached/objcached/storage"
+	"github.com/objcached/objcached/transport"
+	"github.com/objcached/objcached/transport/stream"
+)
+
+// Config bounds what deliveries may hold at one time. A zero field means its default.
+type Config struct {
+	// Threshold is Θ in bytes (Eq. 2): a delivery with mode auto of less than
+	// Θ payload bytes goes chunk-major, any other layer-major. Default 0:
+	// always layer-major.
+	Threshold int64
+
+	MaxDeliveries int   // prepared and not yet closed; default 256
+	MaxOpen       int   // chunk objects open in all of them; default 131,072
+	StagingBytes  int   // staging buffer of one response body; default stream.DefaultBuffer
+	WindowBytes   int64 // block window of one delivery; default 16 MiB, negative: none
+	WindowTotal   int64 // block windows of all deliveries; default 128 MiB
+
+	Observer Observer         // default: none
+	Now      func() time.Time // default time.Now; only for the Observer's durations
+}
+
+// Deliverer prepares deliveries from one store. It may be used concurrently.
+type Deliverer struct {
+	store   storage.Store
+	cfg     Config
+	bodies  *stream.Pool
+	held    limits
+	observe Observer
+}
+
+// New makes a Deliverer over store.
+func New(store storage.Store, cfg Config) *Deliverer {
+	cfg.setDefaults()
+	return &Deliverer{store: store, cfg: cfg, bodies: stream.NewPool(cfg.StagingBytes), observe: cfg.Observer,
+		held: limits{maxDeliveries: int64(cfg.MaxDeliveries), maxOpen: int64(cfg.MaxOpen), maxWindow: cfg.WindowTotal}}
+}
+
+func (c *Config) setDefaults() {
+	if c.MaxDeliveries == 0 {
+		c.MaxDeliveries = 256
+	}
+	if c.MaxOpen == 0 {
+		c.MaxOpen = 1 << 17
+	}
+	if c.WindowBytes == 0 {
+		c.WindowBytes = 16 << 20
+	}
+	if c.WindowTotal == 0 {
+		c.WindowTotal = 128 << 20
+	}
+	if c.Observer == nil {
+		c.Observer = noObserver{}
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+}
+
+// Prepare opens every chunk of a validated descriptor once, checks that each
+// is L*S bytes long, and chooses the mode. It returns *descriptor.MissingError
+// (on_missing fail), *descriptor.ChunkSizeError, *descriptor.BusyError or an
+// error of the store. The caller closes what it gets.
+func (d *Deliverer) Prepare(ctx context.Context, bucket string, desc *descriptor.Descriptor) (*Delivery, error) {
+	start := d.cfg.Now()
+	n := len(desc.ChunkKeys)
+	if err := d.held.enter(n); err != nil {
+		d.observe.Refused(err.Limit)
+		return nil, err
+	}
+	objs, err := storage.OpenMany(ctx, d.store, bucket, desc.ChunkKeys)
+	if storage.IsNoSuchKey(err) {
+		if desc.OnMissing == descriptor.Truncate {
+			err = nil
+		} else {
+			err = &descriptor.MissingError{Key: desc.ChunkKeys[len(objs)], Matched: len(objs)}
+		}
+	}
+	if err == nil {
+		err = checkSizes(objs, desc)
+	}
+	if err != nil {
+		storage.CloseAll(objs)
+		d.held.leave(n)
+		return nil, err
+	}
+	d.held.giveBack(n - len(objs))
+	mode := d.mode(desc, len(objs))
+	return &Delivery{d: d, desc: desc, objs: objs, mode: mode, plan: agg.New(desc, len(objs), mode), start: start}, nil
+}
+
+func checkSizes(objs []storage.Object, desc *descriptor.Descriptor) error {
+	want := desc.ChunkBytes()
+	for i, o := range objs {
+		if got := o.Size(); got != want {
+			return &descriptor.ChunkSizeError{Key: desc.ChunkKeys[i], Size: got, Want: want}
+		}
+	}
+	return nil
+}
+
+// mode is the paper's rule (§3.4, Eq. 2) over the bytes that will be served.
+func (d *Deliverer) mode(desc *descriptor.Descriptor, n int) descriptor.Mode {
+	if desc.Delivery != descriptor.Auto {
+		return desc.Delivery
+	}
+	if w := int64(n) * int64(desc.LayerCount) * desc.PerLayerChunkBytes; w < d.cfg.Threshold {
+		return descriptor.Chunk
+	}
+	return descriptor.Layer
+}
+
+// Delivery is one prepared delivery. It pins its chunks' bytes until Close.
+// Its methods are for one goroutine.
+type Delivery struct {
+	d      *Deliverer
+	desc   *descriptor.Descriptor
+	objs   []storage.Object // in prefix order
+	mode   descriptor.Mode
+	plan   agg.Plan
+	start  time.Time
+	closed bool
+}
+
+var errClosed = errors.New("deliver: delivery is closed")
+
+// Matched is the number of chunks served: N, or fewer if truncated.
+func (y *Delivery) Matched() int { return len(y.objs) }
+
+// Mode is "layer" or "chunk".
+func (y *Delivery) Mode() string { return string(y.mode) }
+
+// Size is the number of bytes in the payload.
+func (y *Delivery) Size() int64 { return y.plan.Size() }
+
+// WriteTo writes the whole payload to w in delivery order, in large writes. If
+// w has a method Flush(), it is called when a layer is whole.
+func (y *Delivery) WriteTo(ctx context.Context, w io.Writer) error {
+	if y.closed {
+		return errClosed
+	}
+	return y.Deliver(ctx, y.d.bodies.Open(w))
+}
+
+// Deliver writes the whole payload to sink and closes it. On an error the
+// payload is short: layers announced before it are whole, no other is.
+func (y *Delivery) Deliver(ctx context.Context, sink transport.Sink) error {
+	defer func() { _ = sink.Close() }() // releases memory; the payload is announced or broken by then
+	if y.closed {
+		return errClosed
+	}
+	r := Report{Mode: y.mode, Requested: len(y.desc.ChunkKeys), Matched: len(y.objs)}
+	r.Err = y.run(ctx, sink, &r)
+	r.Total = y.d.cfg.Now().Sub(y.start)
+	y.d.observe.Delivered(r)
+	return r.Err
+}
+
+// run is the loop of Table A3, with the plan in place of its two loops.
+func (y *Delivery) run(ctx context.Context, sink transport.Sink, r *Report) error {
+	src := y.openSource()
+	defer src.close()
+	for i, steps := 0, y.plan.Steps(); i < steps; i++ {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		step := y.plan.At(i)
+		for done := int64(0); done < step.Len; {
+			p, err := sink.Grab(step.Dst+done, int(min(step.Len-done, maxGrab)))
+			if err != nil {
+				return err
+			}
+			p = p[:pieceLen(step.Off+done, len(p), step.Len-done)]
+			if err := src.read(ctx, &step, p, step.Off+done); err != nil {
+				return err
+			}
+			if err := sink.Commit(step.Dst+done, len(p)); err != nil {
+				return err
+			}
+			done += int64(len(p))
+			r.Bytes += int64(len(p))
+		}
+		for ; r.Layers < step.Whole; r.Layers++ {
+			if err := sink.LayerReady(y.plan.First() + r.Layers); err != nil {
+				return err
+			}
+			if r.Layers == 0 {
+				r.FirstLayer = y.d.cfg.Now().Sub(y.start)
+			}
+		}
+	}
+	return nil
+}
+
+// maxGrab bounds one Grab, so that a length fits an int anywhere.
+const maxGrab = 1 << 30
+
+// pieceLen shortens a piece of n bytes at off, with left to go, to end on a
+// block boundary, so that the next piece need not verify that block again.
+func pieceLen(off int64, n int, left int64) int {
+	if int64(n) == left {
+		return n
+	}
+	if whole := (off+int64(n))&^(storage.BlockSize-1) - off; whole > 0 {
+		return int(whole)
+	}
+	return n
+}
+
+// Close unpins the chunks. It may be called more than once.
+func (y *Delivery) Close() error {
+	if y.closed {
+		return nil
+	}
+	y.closed = true
+	storage.CloseAll(y.objs)
+	y.d.held.leave(len(y.objs))
+	y.objs = nil
+	return nil
+}

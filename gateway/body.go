@@ -1,0 +1,59 @@
+package gateway
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/objcached/objcached/checksum"
+	"github.com/objcached/objcached/gateway/payload"
+)
+
+// errBodyTooLarge says that a request body is longer than its operation allows.
+var errBodyTooLarge = errors.New("request body too large")
+
+// openBody returns the bytes of an object or a part, without their framing
+// and held to every hash they came with.
+func (g *Gateway) openBody(r *request) (*payload.Body, error) {
+	return payload.New(r.Request, r.Auth, payload.Options{MaxSize: g.cfg.MaxObject})
+}
+
+// readBody returns the whole body, checked against every hash and checksum it
+// came with, or errBodyTooLarge if it has more than limit bytes.
+func (g *Gateway) readBody(r *request, limit int64) ([]byte, error) {
+	return readWhole(r, limit, payload.Options{})
+}
+
+// readDocument is readBody for a request whose x-amz-checksum headers speak of
+// an object and not of the body.
+func (g *Gateway) readDocument(r *request, limit int64) ([]byte, error) {
+	return readWhole(r, limit, payload.Options{ObjectChecksum: true})
+}
+
+func readWhole(r *request, limit int64, o payload.Options) ([]byte, error) {
+	b, err := payload.New(r.Request, r.Auth, o)
+	if err != nil {
+		return nil, err
+	}
+	if b.Size() > limit {
+		return nil, errBodyTooLarge
+	}
+	return b.ReadAll(limit)
+}
+
+// bodyAlgorithm is the checksum that a request carries for its body, in a
+// header or a trailer. Whether there is just one, payload.New has checked.
+func bodyAlgorithm(h http.Header) checksum.Algorithm {
+	for _, a := range checksum.Algorithms {
+		if len(h[a.Header()]) > 0 {
+			return a
+		}
+	}
+	return checksum.FromHeaderName(strings.TrimSpace(h.Get("X-Amz-Trailer")))
+}
+
+// hasBodyHash reports whether a request names a hash of its body besides the
+// one that is signed.
+func hasBodyHash(h http.Header) bool {
+	return h.Get("Content-Md5") != "" || bodyAlgorithm(h) != checksum.None
+}

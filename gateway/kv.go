@@ -1,0 +1,163 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/objcached/objcached/descriptor"
+)
+
+// DelivererFunc is a function as a Deliverer.
+type DelivererFunc func(ctx context.Context, bucket string, d *descriptor.Descriptor) (Delivery, error)
+
+// Prepare calls f.
+func (f DelivererFunc) Prepare(ctx context.Context, bucket string, d *descriptor.Descriptor) (Delivery, error) {
+	return f(ctx, bucket, d)
+}
+
+// maxKVBodies bounds the bytes of KV request bodies held at one time: each may
+// be large, and is in memory from its first byte until it is parsed.
+const maxKVBodies = 256 << 20
+
+// kvBodies counts them.
+type kvBodies struct{ held atomic.Int64 }
+
+// take reserves n bytes; the caller gives them back.
+func (k *kvBodies) take(n int64) bool {
+	if k.held.Add(n) > maxKVBodies {
+		k.held.Add(-n)
+		return false
+	}
+	return true
+}
+
+func (k *kvBodies) give(n int64) { k.held.Add(-n) }
+
+// kvBody reads the body of a KV request, verified, and hands it to parse, after
+// which it is gone.
+func (g *Gateway) kvBody(r *request, parse func(enc descriptor.Encoding, body []byte) error) error {
+	contentType := r.Header.Get("Content-Type")
+	enc, ok := descriptor.EncodingOf(contentType)
+	if !ok {
+		return invalidArgument("Content-Type", contentType, "Content-Type must be %s or %s.",
+			descriptor.JSON.ContentType(), descriptor.CBOR.ContentType())
+	}
+	limit := g.cfg.KVLimits.BodyBytes
+	n := limit
+	if r.ContentLength >= 0 {
+		n = min(n, r.ContentLength)
+	}
+	if !g.kvBodies.take(n) {
+		return &descriptor.BusyError{Limit: "bytes of KV request bodies at one time"}
+	}
+	defer g.kvBodies.give(n)
+	body, err := g.readBody(r, limit)
+	if errors.Is(err, errBodyTooLarge) {
+		return &descriptor.FieldError{Field: "body", Reason: fmt.Sprintf("over the limit of %d bytes", limit)}
+	}
+	if err != nil {
+		return err
+	}
+	return parse(enc, body)
+}
+
+// kvGet answers POST /{bucket}?kv-get, the layerwise GET.
+func (g *Gateway) kvGet(w http.ResponseWriter, r *request) error {
+	var d *descriptor.Descriptor
+	err := g.kvBody(r, func(enc descriptor.Encoding, body []byte) (err error) {
+		d, err = descriptor.Parse(enc, body, g.cfg.KVLimits)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return g.deliverKV(w, r, d)
+}
+
+// conditionHeaders are those by which a GET asks something of the one object
+// it names. A layerwise GET names many, so that none of them can be answered.
+var conditionHeaders = [...]string{"If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since"}
+
+// kvGetObject answers GET /{bucket}/{first chunk key} with x-kv-descriptor. A
+// Range header is ignored, as HTTP allows: clients that always send one get
+// the whole payload, as their x-kv-descriptor asks.
+func (g *Gateway) kvGetObject(w http.ResponseWriter, r *request) error {
+	values := r.Header[descriptor.HeaderName]
+	name := strings.ToLower(descriptor.HeaderName)
+	if len(values) != 1 {
+		return &descriptor.FieldError{Field: name, Reason: "given twice"}
+	}
+	for _, c := range conditionHeaders {
+		if r.Header.Get(c) != "" {
+			return notImplemented("%s together with %s", c, name)
+		}
+	}
+	d, err := descriptor.ParseHeader(values[0], g.cfg.KVLimits)
+	if err != nil {
+		return err
+	}
+	if d.ChunkKeys[0] != r.Key {
+		return &descriptor.FieldError{Field: "chunk_keys", Reason: "the first key is not the one of the request's path"}
+	}
+	return g.deliverKV(w, r, d)
+}
+
+// deliverKV answers with the payload of d.
+func (g *Gateway) deliverKV(w http.ResponseWriter, r *request, d *descriptor.Descriptor) error {
+	switch {
+	case g.deliver == nil:
+		return notImplemented("the KV requests")
+	case d.HasRDMATarget:
+		return notImplemented("rdma_target").with("ArgumentName", "rdma_target")
+	case d.HasLayerOffsets:
+		return notImplemented("layer_offsets").with("ArgumentName", "layer_offsets")
+	}
+	y, err := g.deliver.Prepare(r.Context(), r.Bucket, d)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = y.Close() }() // closing readers has nothing to lose
+	h := w.Header()
+	h.Set("Content-Type", "application/octet-stream")
+	h.Set("Content-Length", strconv.FormatInt(y.Size(), 10))
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Kv-Matched", strconv.Itoa(y.Matched()))
+	h.Set("X-Kv-Mode", y.Mode())
+	if y.Size() == 0 {
+		w.WriteHeader(http.StatusOK)
+		return nil
+	}
+	// The status line goes out with the first bytes: a fault before them is
+	// still answered as an error, and one after them breaks the connection.
+	if err := y.WriteTo(r.Context(), w); err != nil {
+		h.Del("X-Kv-Matched")
+		return err
+	}
+	return nil
+}
+
+// kvPut answers POST /{bucket}?kv-put, which a later version serves.
+func (g *Gateway) kvPut(http.ResponseWriter, *request) error { return notImplemented("kv-put") }
+
+// kvRegister answers POST /?kv-register, which a later version serves.
+func (g *Gateway) kvRegister(http.ResponseWriter, *request) error {
+	return notImplemented("kv-register")
+}
+
+// kvObjectRDMA answers GET and PUT of an object with x-kv-rdma-target.
+func (g *Gateway) kvObjectRDMA(http.ResponseWriter, *request) error {
+	return notImplemented("x-kv-rdma-target")
+}
+
+// kvObjectToken answers GET and PUT of an object with x-amz-rdma-token, the
+// wire of cuObject clients. They take exactly this reply as "send it again
+// without"; a PUT with a token has no body, and serving it as an ordinary one
+// would store nothing under the key.
+func (g *Gateway) kvObjectToken(http.ResponseWriter, *request) error {
+	return notImplemented("x-amz-rdma-token").header("X-Amz-Rdma-Reply", "501")
+}

@@ -1,0 +1,156 @@
+package gateway
+
+import (
+	"net/http"
+	"slices"
+)
+
+// level is what a request addresses.
+type level uint8
+
+const (
+	onService level = iota
+	onBucket
+	onObject
+)
+
+// action is what an operation does to its bucket; authorize checks it.
+type action uint8
+
+const (
+	actNone   action = iota // no bucket, or the handler checks by itself
+	actRead                 // reads objects
+	actWrite                // writes or deletes objects
+	actList                 // looks at the bucket or its listing
+	actCreate               // makes the bucket
+	actDrop                 // deletes the bucket
+)
+
+// operation is one row of the table: what a request must look like, what it
+// may do, and who answers it.
+type operation struct {
+	name   string
+	method string
+	level  level
+	query  []string // sub-resources that must be present; no others may be
+	header string   // header that must be present, canonical; "" for none
+	action action
+	handle func(*Gateway, http.ResponseWriter, *request) error
+}
+
+// operations is the whole interface. Of two rows that match, the first wins,
+// so rows that ask for more stand above those that ask for less.
+var operations []operation
+
+func init() {
+	// Assigned here because handlers refer back to the table.
+	operations = slices.Concat(kvOperations, s3Operations)
+}
+
+// kvOperations are the KV cache requests; their handlers are in kv*.go.
+var kvOperations = []operation{
+	{"KVGet", "POST", onBucket, []string{"kv-get"}, "", actRead, (*Gateway).kvGet},
+	{"KVMatch", "POST", onBucket, []string{"kv-match"}, "", actRead, (*Gateway).kvMatch},
+	{"KVPut", "POST", onBucket, []string{"kv-put"}, "", actWrite, (*Gateway).kvPut},
+	{"KVRegister", "POST", onService, []string{"kv-register"}, "", actNone, (*Gateway).kvRegister},
+	{"KVRegister", "POST", onBucket, []string{"kv-register"}, "", actRead, (*Gateway).kvRegister},
+	{"KVGetObject", "GET", onObject, nil, "X-Kv-Descriptor", actRead, (*Gateway).kvGetObject},
+	{"GetObjectRDMA", "GET", onObject, nil, "X-Kv-Rdma-Target", actRead, (*Gateway).kvObjectRDMA},
+	{"PutObjectRDMA", "PUT", onObject, nil, "X-Kv-Rdma-Target", actWrite, (*Gateway).kvObjectRDMA},
+	{"GetObjectRDMA", "GET", onObject, nil, "X-Amz-Rdma-Token", actRead, (*Gateway).kvObjectToken},
+	{"PutObjectRDMA", "PUT", onObject, nil, "X-Amz-Rdma-Token", actWrite, (*Gateway).kvObjectToken},
+}
+
+// s3Operations are the S3 requests.
+var s3Operations = []operation{
+	{"ListBuckets", "GET", onService, nil, "", actNone, (*Gateway).listBuckets},
+
+	{"CreateBucket", "PUT", onBucket, nil, "", actCreate, (*Gateway).createBucket},
+	{"HeadBucket", "HEAD", onBucket, nil, "", actList, (*Gateway).headBucket},
+	{"DeleteBucket", "DELETE", onBucket, nil, "", actDrop, (*Gateway).deleteBucket},
+	{"GetBucketLocation", "GET", onBucket, []string{"location"}, "", actList, (*Gateway).getBucketLocation},
+	{"ListMultipartUploads", "GET", onBucket, []string{"uploads"}, "", actList, (*Gateway).listUploads},
+	{"ListObjectsV2", "GET", onBucket, []string{"list-type"}, "", actList, (*Gateway).listObjectsV2},
+	{"ListObjects", "GET", onBucket, nil, "", actList, (*Gateway).listObjects},
+	{"DeleteObjects", "POST", onBucket, []string{"delete"}, "", actWrite, (*Gateway).deleteObjects},
+
+	{"CreateMultipartUpload", "POST", onObject, []string{"uploads"}, "", actWrite, (*Gateway).createUpload},
+	{"UploadPartCopy", "PUT", onObject, []string{"partNumber", "uploadId"}, "X-Amz-Copy-Source", actWrite, (*Gateway).uploadPartCopy},
+	{"UploadPart", "PUT", onObject, []string{"partNumber", "uploadId"}, "", actWrite, (*Gateway).uploadPart},
+	{"CompleteMultipartUpload", "POST", onObject, []string{"uploadId"}, "", actWrite, (*Gateway).completeUpload},
+	{"AbortMultipartUpload", "DELETE", onObject, []string{"uploadId"}, "", actWrite, (*Gateway).abortUpload},
+	{"ListParts", "GET", onObject, []string{"uploadId"}, "", actList, (*Gateway).listParts},
+
+	{"CopyObject", "PUT", onObject, nil, "X-Amz-Copy-Source", actWrite, (*Gateway).copyObject},
+	{"PutObject", "PUT", onObject, nil, "", actWrite, (*Gateway).putObject},
+	{"GetObject", "GET", onObject, nil, "", actRead, (*Gateway).getObject},
+	{"GetObject", "GET", onObject, []string{"partNumber"}, "", actRead, (*Gateway).getObject},
+	{"HeadObject", "HEAD", onObject, nil, "", actRead, (*Gateway).headObject},
+	{"HeadObject", "HEAD", onObject, []string{"partNumber"}, "", actRead, (*Gateway).headObject},
+	{"DeleteObject", "DELETE", onObject, nil, "", actWrite, (*Gateway).deleteObject},
+}
+
+// subresources are the query parameters that select another operation. One
+// that the matched row does not name makes the request 501: taking
+// GET /key?acl for GET /key would be a wrong success.
+var subresources = map[string]bool{
+	"abac": true, "accelerate": true, "acl": true, "analytics": true, "annotation": true,
+	"append": true, "attributes": true, "cors": true, "delete": true, "encryption": true,
+	"intelligent-tiering": true, "inventory": true, "legal-hold": true, "lifecycle": true,
+	"list-type": true, "location": true, "logging": true, "metadataConfiguration": true,
+	"metadataInventoryTable": true, "metadataJournalTable": true, "metadataTable": true,
+	"metrics": true, "notification": true, "object-lock": true, "ownershipControls": true,
+	"partNumber": true, "policy": true, "policyStatus": true, "publicAccessBlock": true, "renameObject": true,
+	"replication": true, "requestPayment": true, "restore": true, "retention": true,
+	"select": true, "select-type": true, "session": true, "tagging": true, "torrent": true,
+	"uploadId": true, "uploads": true, "versionId": true, "versioning": true, "versions": true, "website": true,
+	"kv-get": true, "kv-match": true, "kv-put": true, "kv-register": true,
+}
+
+// findOperation returns the row that r asks for.
+func findOperation(r *request) (*operation, error) {
+	lvl := onObject
+	if r.Bucket == "" {
+		lvl = onService
+	} else if r.Key == "" {
+		lvl = onBucket
+	}
+	if lvl == onObject && r.Query.Get("versionId") == "null" {
+		// Without versioning every object is the null version.
+		delete(r.Query, "versionId")
+	}
+	known := false
+	for i := range operations {
+		op := &operations[i]
+		if op.level != lvl || op.method != r.Method {
+			continue
+		}
+		known = true
+		if op.matches(r) {
+			return op, nil
+		}
+	}
+	for name := range r.Query {
+		if subresources[name] {
+			return nil, notImplemented("the sub-resource %q", name)
+		}
+	}
+	if known {
+		return nil, notImplemented("this form of %s", r.Method)
+	}
+	return nil, fail("MethodNotAllowed", "The specified method is not allowed against this resource.")
+}
+
+func (op *operation) matches(r *request) bool {
+	for _, q := range op.query {
+		if !r.has(q) {
+			return false
+		}
+	}
+	for name := range r.Query {
+		if subresources[name] && !slices.Contains(op.query, name) {
+			return false
+		}
+	}
+	return op.header == "" || len(r.Header[op.header]) > 0
+}

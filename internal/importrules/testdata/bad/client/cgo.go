@@ -1,0 +1,4 @@
+// Package client is wrong: it needs a C compiler.
+package client
+
+import "C"

@@ -1,0 +1,5 @@
+//go:build fabric
+
+package client
+
+import "C"

@@ -1,0 +1,3 @@
+package conformance
+
+import _ "github.com/objcached/objcached/gateway"

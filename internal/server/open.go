@@ -1,0 +1,100 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/objcached/objcached/deliver"
+	"github.com/objcached/objcached/descriptor"
+	"github.com/objcached/objcached/gateway"
+	"github.com/objcached/objcached/storage"
+	"github.com/objcached/objcached/storage/local"
+)
+
+// Options describe a server on an embedded store: what `objcached serve` takes.
+type Options struct {
+	Dir           string // of the store
+	Capacity      int64  // bytes; 0: 90 % of what is free
+	VolumeSize    int64  // bytes; 0: the store's default
+	Verify        storage.VerifyMode
+	ScrubInterval time.Duration // 0: no background scrub
+	ScrubRate     int64         // bytes per second; 0: unlimited
+
+	// RootAccessKey and RootSecretKey are the pair that may do everything. If
+	// both are empty, the one kept in Dir is used, and made the first time.
+	RootAccessKey, RootSecretKey string
+	Credentials                  string // YAML file of further users; empty: none
+
+	Listen, AdminListen string
+	TLSCert, TLSKey     string // PEM files; empty: plain HTTP
+	Domains             []string
+	Region              string
+	MaxRequests         int
+	MaxPerTenant        int
+	StallTimeout        time.Duration
+	ShutdownTimeout     time.Duration
+	ModeThreshold       int64 // bytes; see deliver.Config.Threshold
+	Profile             bool
+
+	Logger *slog.Logger
+}
+
+// Open opens the store and listens. What it prints for people to read (the
+// root pair it made) goes to notices.
+func Open(ctx context.Context, o Options, notices io.Writer) (_ *Server, err error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	var conf *tls.Config
+	if o.TLSCert != "" || o.TLSKey != "" {
+		if conf, err = LoadTLS(o.TLSCert, o.TLSKey); err != nil {
+			return nil, fmt.Errorf("TLS: %w", err)
+		}
+	}
+	store, err := local.Open(ctx, local.Options{
+		Dir: o.Dir, Capacity: o.Capacity, VolumeSize: o.VolumeSize, Verify: o.Verify, Logger: o.Logger,
+		ScrubInterval: o.ScrubInterval, ScrubRate: o.ScrubRate,
+		OnCorrupt: func(e *storage.CorruptError) {
+			o.Logger.Error("corrupt block", "bucket", e.Bucket, "key", e.Key, "block", e.Block)
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, store.Close())
+		}
+	}()
+	users, err := openTenants(o, notices)
+	if err != nil {
+		return nil, err
+	}
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registerStore(reg, store.Stats)
+	data := deliver.New(store, deliver.Config{Threshold: o.ModeThreshold, Observer: newDeliveries(reg)})
+	return New(Config{
+		Gateway: gateway.Config{
+			Store: store, Tenants: users, Domains: o.Domains, Region: o.Region,
+			Deliverer: gateway.DelivererFunc(func(ctx context.Context, bucket string, d *descriptor.Descriptor) (gateway.Delivery, error) {
+				y, err := data.Prepare(ctx, bucket, d)
+				if err != nil {
+					return nil, err // not a nil *Delivery in an interface
+				}
+				return y, nil
+			}),
+			MaxRequests: o.MaxRequests, MaxPerTenant: o.MaxPerTenant, StallTimeout: o.StallTimeout,
+		},
+		Listen: o.Listen, AdminListen: o.AdminListen, TLS: conf, Profile: o.Profile, Scrubber: store,
+		ShutdownTimeout: o.ShutdownTimeout, Logger: o.Logger, Registry: reg,
+	})
+}

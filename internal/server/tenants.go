@@ -1,0 +1,43 @@
+package server
+
+import (
+	"crypto/rand"
+	"fmt"
+	"io"
+
+	"github.com/objcached/objcached/tenant"
+)
+
+// openTenants puts the root pair and the users of the credentials file into
+// one registry. A root pair that was made just now is shown once.
+func openTenants(o Options, notices io.Writer) (tenant.Registry, error) {
+	var ids []tenant.Identity
+	if o.Credentials != "" {
+		users, warning, err := tenant.LoadCredentials(o.Credentials)
+		if err != nil {
+			return nil, err
+		}
+		if warning != "" {
+			o.Logger.Warn(warning)
+		}
+		ids = users
+	}
+	root, err := openRoot(o, notices)
+	if err != nil {
+		return nil, err
+	}
+	return tenant.NewUsers(append(ids, root))
+}
+
+func openRoot(o Options, notices io.Writer) (tenant.Identity, error) {
+	if o.RootAccessKey != "" || o.RootSecretKey != "" {
+		return tenant.NewRoot(o.RootAccessKey, o.RootSecretKey)
+	}
+	root, created, err := tenant.LoadOrCreateRoot(o.Dir, rand.Reader)
+	if err != nil || !created {
+		return root, err
+	}
+	_, err = fmt.Fprintf(notices, "A root pair was made and is kept in %s of the store. It is shown only now:\n"+
+		"  OBJCACHED_ACCESS_KEY=%s\n  OBJCACHED_SECRET_KEY=%s\n", tenant.RootFile, root.AccessKey, root.SecretKey)
+	return root, err
+}

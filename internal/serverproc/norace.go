@@ -1,0 +1,6 @@
+//go:build !race
+
+package serverproc
+
+// Race says whether this process runs with the race detector.
+const Race = false
