@@ -11,7 +11,7 @@ import (
 // TestKeysDoNotKeepTheBody: a few keys in a large body must not keep all of it
 // in memory for as long as their delivery lasts.
 func TestKeysDoNotKeepTheBody(t *testing.T) {
-	const n, padding = 32, 4 << 20
+	const n, padding = 16, 1 << 20
 	body := []byte(`{"chunk_keys":["first","` + strings.Repeat("k", 700) + `","é\n"],"num_layers":1,"per_layer_chunk_bytes":1` +
 		strings.Repeat(" ", padding) + "}")
 	want := []string{"first", strings.Repeat("k", 700), "é\n"}

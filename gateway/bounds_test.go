@@ -170,3 +170,13 @@ func TestFailedDeletesAreLogged(t *testing.T) {
 		t.Errorf("the log: %s", l)
 	}
 }
+
+func TestBucketNamesLikeAddresses(t *testing.T) {
+	for name, ok := range map[string]bool{
+		"10.0.0.1": false, "999.999.1.1": false, "1.2.3.4567": false, "1.2.3": true, "1.2.3.4.5": true, "1.2.3.4a": true, "123": true,
+	} {
+		if got := validBucketName(name); got != ok {
+			t.Errorf("%s: %v, want %v", name, got, ok)
+		}
+	}
+}
