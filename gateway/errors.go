@@ -265,7 +265,7 @@ func (g *Gateway) renderError(w http.ResponseWriter, r *request, err error) {
 	if rw.status != 0 {
 		panic(http.ErrAbortHandler)
 	}
-	if r.Identity != nil {
+	if r.in {
 		r.body.drain(r.Header.Get("Expect") != "")
 	}
 	h := w.Header()

@@ -65,7 +65,7 @@ type Gateway struct {
 	auth    authenticator
 	buffers sync.Pool // *[]byte of pieceSize, for object bodies
 
-	kvBodies kvBodies
+	bodies bodyBudget
 }
 
 // authenticator finds out who sent a request and checks that they did. It

@@ -157,6 +157,7 @@ func (g *Gateway) authenticated(next http.Handler) http.Handler {
 			return
 		}
 		defer release()
+		r.in = true
 		next.ServeHTTP(w, hr)
 	})
 }

@@ -88,6 +88,7 @@ finish and closes the store; a second signal ends the program at once.`,
 	fl.Var(&f.threshold, "mode-threshold", "payload from which a layerwise GET with delivery auto goes layer by layer; below it goes chunk by chunk")
 	fl.Var(&f.capacity, "capacity", "most that the store may take (default: 90 % of what is free)")
 	fl.Var(&f.volumeSize, "volume-size", "size of new volume files (default: chosen by the store)")
+	fl.IntVar(&f.MaxConnections, "max-connections", 0, "connections open; others are closed (default: 8192, or half of the descriptors of the process if that is less)")
 	fl.IntVar(&f.MaxRequests, "max-requests", 256, "requests in flight; as many may wait, and others get 503 SlowDown")
 	fl.IntVar(&f.MaxPerTenant, "max-requests-per-tenant", 0, "requests in flight of one tenant; 0: no limit of its own")
 	fl.DurationVar(&f.StallTimeout, "stall-timeout", 30*time.Second, "how long a client may stop reading or sending before it is dropped")

@@ -37,6 +37,7 @@ type Options struct {
 	TLSCert, TLSKey     string // PEM files; empty: plain HTTP
 	Domains             []string
 	Region              string
+	MaxConnections      int // 0: DefaultMaxConnections
 	MaxRequests         int
 	MaxPerTenant        int
 	StallTimeout        time.Duration
@@ -94,7 +95,7 @@ func Open(ctx context.Context, o Options, notices io.Writer) (_ *Server, err err
 			}),
 			MaxRequests: o.MaxRequests, MaxPerTenant: o.MaxPerTenant, StallTimeout: o.StallTimeout,
 		},
-		Listen: o.Listen, AdminListen: o.AdminListen, TLS: conf, Profile: o.Profile, Scrubber: store,
+		Listen: o.Listen, AdminListen: o.AdminListen, MaxConnections: o.MaxConnections, TLS: conf, Profile: o.Profile, Scrubber: store,
 		ShutdownTimeout: o.ShutdownTimeout, Logger: o.Logger, Registry: reg,
 	})
 }
