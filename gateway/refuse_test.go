@@ -210,7 +210,7 @@ func TestErrorMapping(t *testing.T) {
 		{storage.ErrPrecondition, "PreconditionFailed", 412}, {storage.ErrConflict, "ConditionalRequestConflict", 409},
 		{storage.ErrIncompleteBody, "IncompleteBody", 400}, {storage.ErrInvalidRange, "InvalidRange", 416},
 		{storage.ErrInvalidRequest, "InvalidRequest", 400}, {storage.ErrBadDigest, "BadDigest", 400},
-		{storage.ErrNoSpace, "SlowDown", 503}, {storage.ErrClosed, "ServiceUnavailable", 503},
+		{storage.ErrNoSpace, "InsufficientStorage", 507}, {storage.ErrClosed, "ServiceUnavailable", 503},
 		{&storage.CorruptError{Bucket: "b", Key: "k"}, "InternalError", 500},
 		{fmt.Errorf("anything"), "InternalError", 500},
 		{&descriptor.FieldError{Field: "num_layers", Reason: "must be positive"}, "InvalidArgument", 400},

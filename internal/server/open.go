@@ -39,11 +39,13 @@ type Options struct {
 	Region              string
 	MaxConnections      int // 0: DefaultMaxConnections
 	MaxRequests         int
-	MaxPerTenant        int
-	StallTimeout        time.Duration
-	ShutdownTimeout     time.Duration
-	ModeThreshold       int64 // bytes; see deliver.Config.Threshold
-	Profile             bool
+	// MaxPerTenant 0 is three quarters of MaxRequests where there are users
+	// besides root, so that no tenant can take every slot by being slow.
+	MaxPerTenant    int
+	StallTimeout    time.Duration
+	ShutdownTimeout time.Duration
+	ModeThreshold   int64 // bytes; see deliver.Config.Threshold
+	Profile         bool
 
 	Logger *slog.Logger
 }
@@ -53,6 +55,9 @@ type Options struct {
 func Open(ctx context.Context, o Options, notices io.Writer) (_ *Server, err error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.MaxPerTenant == 0 && o.Credentials != "" {
+		o.MaxPerTenant = max(1, o.MaxRequests*3/4)
 	}
 	var conf *tls.Config
 	if o.TLSCert != "" || o.TLSKey != "" {
