@@ -22,7 +22,7 @@ import (
 func TestCrashUnderPuts(t *testing.T) {
 	const puts = 1000
 	rounds := 20
-	if testing.Short() {
+	if testing.Short() || raceEnabled {
 		rounds = 3
 	}
 	r := rand.New(rand.NewPCG(20, 26))
