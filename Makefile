@@ -47,8 +47,6 @@ test: need-c ## run every test with the race detector, conformance over HTTP and
 bench: build ## measure layerwise delivery beside the machine's own limits
 	bin/objcached bench layerwise
 
-# Without cgo, so that it needs no C compiler and shares its builds with e2e.
-lint: export CGO_ENABLED = 0
 lint: need-go ## gofmt, go vet, staticcheck, import directions, file length
 	@echo 'gofmt -l'; scripts/gofmt-clean
 	$(GO) vet ./...

@@ -295,7 +295,11 @@ func TestGate(t *testing.T) {
 			}
 		})
 	}
-	for range 3000 {
+	rounds := 3000
+	if raceEnabled {
+		rounds = 500
+	}
+	for range rounds {
 		old := public.Swap(new(thing))
 		g.pass()
 		old.freed.Store(true)
