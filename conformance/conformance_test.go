@@ -88,7 +88,7 @@ func runOwn(t *testing.T, bin string, secure bool) {
 	}
 	cfg := serverproc.Config{
 		Bin: bin, Data: filepath.Join(dir, "data"), AccessKey: "AKIAROOT", SecretKey: "root-secret/+=",
-		LogFile: filepath.Join(dir, "log"), Args: []string{"--credentials", creds},
+		LogFile: filepath.Join(dir, "log"), Args: []string{"--credentials", creds, "--log-level", "debug"}, // the log names the operation of each request
 	}
 	target := Target{
 		AccessKey: cfg.AccessKey, SecretKey: cfg.SecretKey, Domain: "localhost", IsObjcached: true,
