@@ -65,7 +65,8 @@ func TestOpenAllocs(t *testing.T) {
 	if s.w.ops != len(keys) {
 		t.Errorf("opening %d chunks takes %d operations below", len(keys), s.w.ops)
 	}
-	// The result, two pieces for the objects, and what growing maps of pins need.
+	// The result, a piece for each batch of objects, and what growing maps of
+	// pins and goroutines need.
 	if n := testing.AllocsPerRun(50, many); n > 32 {
 		t.Errorf("OpenMany of %d allocates %v times", len(keys), n)
 	}

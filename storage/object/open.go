@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -28,7 +29,7 @@ type object struct {
 
 // gateBatch bounds how many look-ups are made in one stay behind the gate,
 // and so how long the reaper may have to wait for them.
-const gateBatch = 256
+const gateBatch = 64
 
 var keyBuffers = sync.Pool{New: func() any { b := make([]byte, 0, MaxKeyLen+1); return &b }}
 
@@ -90,7 +91,9 @@ func (s *Store) Open(ctx context.Context, bucket, key string) (storage.Object, e
 	return o, nil
 }
 
-// OpenMany implements storage.MultiOpener.
+// OpenMany implements storage.MultiOpener. Batches of keys are looked up side
+// by side: a client that asks for layers waits for all of them (X_0 of Eq. 3),
+// and a core that is idle until then may as well help.
 func (s *Store) OpenMany(ctx context.Context, bucket string, keys []string) ([]storage.Object, error) {
 	if !s.usage.enter() {
 		return nil, storage.ErrClosed
@@ -100,39 +103,88 @@ func (s *Store) OpenMany(ctx context.Context, bucket string, keys []string) ([]s
 	if err != nil {
 		return nil, err
 	}
-	buf := keyBuffers.Get().(*[]byte)
-	defer keyBuffers.Put(buf)
-	out := make([]storage.Object, 0, len(keys))
-	for len(keys) > 0 && err == nil {
-		n := min(gateBatch, len(keys))
-		if err = ctx.Err(); err == nil {
-			out, err = s.openBatch(ctx, b, keys[:n], buf, out)
+	m := opening{s: s, b: b, keys: keys, out: make([]storage.Object, len(keys)), stop: len(keys)}
+	batches := (len(keys) + gateBatch - 1) / gateBatch
+	var wg sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), openers, batches) - 1 {
+		wg.Go(func() { m.work(ctx) })
+	}
+	m.work(ctx)
+	wg.Wait()
+	if m.err == nil {
+		return m.out, nil
+	}
+	for _, o := range m.out[m.stop:] {
+		if o != nil {
+			_ = o.Close() // found behind the first that is missing
 		}
-		keys = keys[n:]
 	}
-	if storage.IsNoSuchKey(err) {
-		if err = s.missing(ctx, b); storage.IsNoSuchKey(err) {
-			return out, err
+	m.out = m.out[:m.stop]
+	if storage.IsNoSuchKey(m.err) {
+		if m.err = s.missing(ctx, b); storage.IsNoSuchKey(m.err) {
+			return m.out, m.err
 		}
 	}
-	if err != nil {
-		storage.CloseAll(out)
-		return nil, err
-	}
-	return out, nil
+	storage.CloseAll(m.out)
+	return nil, m.err
 }
 
-func (s *Store) openBatch(ctx context.Context, b *bucket, keys []string, buf *[]byte, out []storage.Object) ([]storage.Object, error) {
+// opening is one OpenMany under way.
+type opening struct {
+	s    *Store
+	b    *bucket
+	keys []string
+	out  []storage.Object // nil where not opened
+	next atomic.Int64     // the batch to be taken next
+
+	mu   sync.Mutex
+	stop int   // the first key that failed; len(keys): none
+	err  error // its error
+}
+
+// openers is the most goroutines one OpenMany uses.
+const openers = 4
+
+// work takes batches in order until there are none, or one before has failed.
+func (m *opening) work(ctx context.Context) {
+	buf := keyBuffers.Get().(*[]byte)
+	defer keyBuffers.Put(buf)
+	for {
+		lo := int(m.next.Add(1)-1) * gateBatch
+		m.mu.Lock()
+		stop := m.stop
+		m.mu.Unlock()
+		if lo >= stop {
+			return
+		}
+		hi := min(lo+gateBatch, len(m.keys))
+		n, err := 0, ctx.Err()
+		if err == nil {
+			n, err = m.s.openBatch(ctx, m.b, m.keys[lo:hi], buf, m.out[lo:hi])
+		}
+		if err != nil {
+			m.mu.Lock()
+			if lo+n < m.stop {
+				m.stop, m.err = lo+n, err
+			}
+			m.mu.Unlock()
+			return
+		}
+	}
+}
+
+// openBatch opens keys into out and returns how many it has opened.
+func (s *Store) openBatch(ctx context.Context, b *bucket, keys []string, buf *[]byte, out []storage.Object) (int, error) {
 	objs := make([]object, len(keys))
 	p := s.gate.enter()
 	defer s.gate.leave(p)
 	for i, key := range keys {
 		if err := objs[i].load(ctx, s, b, key, buf); err != nil {
-			return out, err
+			return i, err
 		}
-		out = append(out, &objs[i])
+		out[i] = &objs[i]
 	}
-	return out, nil
+	return len(keys), nil
 }
 
 // Stat implements storage.Objects.

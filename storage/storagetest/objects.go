@@ -401,7 +401,7 @@ func testOpenMany(t *testing.T, e *env) {
 		t.Fatal(err)
 	}
 	check(objs, len(keys))
-	for _, missing := range []int{0, 1, 255, 256, 300, 599} {
+	for _, missing := range []int{0, 1, 63, 64, 255, 256, 300, 599} {
 		if err := e.Delete(e.ctx, "b", keys[missing], storage.Condition{}); err != nil {
 			t.Fatal(err)
 		}
