@@ -112,7 +112,7 @@ func (g *Gateway) deliverKV(w http.ResponseWriter, r *request, d *descriptor.Des
 	switch {
 	case g.deliver == nil:
 		return notImplemented("the KV requests")
-	case d.HasRDMATarget:
+	case d.Target != nil:
 		return notImplemented("rdma_target").with("ArgumentName", "rdma_target")
 	case d.HasLayerOffsets:
 		return notImplemented("layer_offsets").with("ArgumentName", "layer_offsets")

@@ -279,7 +279,7 @@ func TestKVLater(t *testing.T) {
 	g := geometry{n: 1, l: 1, s: 10}
 	h := newKVHarness(t, deliver.Config{})
 	h.store(t, g)
-	for name, v := range map[string]any{"rdma_target": map[string]any{"handle": "h"}, "layer_offsets": []int{0, 10}} {
+	for name, v := range map[string]any{"rdma_target": map[string]any{"handle": "h", "offset": 0, "length": 10, "tag": 1}, "layer_offsets": []int{0, 10}} {
 		f := g.fields()
 		f[name] = v
 		a := h.wantCode(t, "NotImplemented", wireRequest{method: "POST", target: "/kvs?kv-get", body: jsonBody(t, f)})
