@@ -23,7 +23,7 @@ const (
 type serveFlags struct {
 	server.Options
 	capacity, volumeSize, scrubRate, threshold, shmBytes size
-	verify, logFormat, logLevel                string
+	verify, logFormat, logLevel                          string
 }
 
 func serveCommand() *cobra.Command {

@@ -6,14 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -35,13 +38,20 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// kvByte is byte i of a chunk, from its key alone.
-func kvByte(key string, i int64) byte {
-	h := uint64(i) * 0x9e3779b97f4a7c15
-	for _, c := range []byte(key) {
-		h = (h ^ uint64(c)) * 1099511628211
+// contents keeps what content made.
+var contents sync.Map
+
+// content is a chunk's bytes, from its key alone.
+func content(key string, size int64) []byte {
+	if b, ok := contents.Load(key); ok {
+		return b.([]byte)
 	}
-	return byte(h >> 33)
+	var seed [32]byte
+	copy(seed[:], key)
+	b := make([]byte, size)
+	_, _ = rand.NewChaCha8(seed).Read(b) // never fails
+	contents.Store(key, b)
+	return b
 }
 
 func kvClient(t testing.TB, url, access, secret string) *kv.Client {
@@ -64,7 +74,10 @@ func startShm(t *testing.T, n int, size int64) (*running, *kv.Client, []string) 
 `), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := start(t, Options{Dir: filepath.Join(dir, "store"), ShmListen: filepath.Join(dir, "shm.sock"), Credentials: creds, ShmBytes: 64 << 20})
+	logged := new(logBuffer)
+	r := start(t, Options{Dir: filepath.Join(dir, "store"), ShmListen: filepath.Join(dir, "shm.sock"), Credentials: creds, ShmBytes: 64 << 20,
+		Logger: slog.New(slog.NewTextHandler(logged, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	r.log = logged
 	c := kvClient(t, r.url, rootKey, rootSecret)
 	if err := c.S3().MakeBucket(t.Context(), "kvs", minio.MakeBucketOptions{}); err != nil {
 		t.Fatal(err)
@@ -78,11 +91,7 @@ func put(t *testing.T, c *kv.Client, n int, size int64) []string {
 	chunks := make([]kv.Chunk, n)
 	for j := range keys {
 		keys[j] = fmt.Sprintf("chunk-%d-%d", size, j)
-		data := make([]byte, size)
-		for i := range data {
-			data[i] = kvByte(keys[j], int64(i))
-		}
-		chunks[j] = kv.Chunk{Key: keys[j], Data: data}
+		chunks[j] = kv.Chunk{Key: keys[j], Data: content(keys[j], size)}
 	}
 	if _, err := c.PutChunks(t.Context(), chunks); err != nil {
 		t.Fatal(err)
@@ -92,18 +101,13 @@ func put(t *testing.T, c *kv.Client, n int, size int64) []string {
 
 // slice is the slice of layer l of a chunk, by the definition of the layouts.
 func slice(req *kv.GetRequest, j, l int) []byte {
-	s, out := req.PerLayerChunkBytes, []byte(nil)
-	for k := range s {
-		off := int64(l)*s + k
-		if req.Layout == descriptor.TwoLTD {
-			off = int64(l)*(s/2) + k
-			if k >= s/2 {
-				off = int64(req.NumLayers+l)*(s/2) + k - s/2
-			}
-		}
-		out = append(out, kvByte(req.Keys[j], off))
+	s, n := req.PerLayerChunkBytes, int64(req.NumLayers)
+	b := content(req.Keys[j], s*n)
+	if req.Layout == descriptor.TwoLTD {
+		half := s / 2
+		return slices.Concat(b[int64(l)*half:][:half], b[(n+int64(l))*half:][:half])
 	}
-	return out
+	return b[int64(l)*s:][:s]
 }
 
 // TestLayersIntoMemory checks every byte through the whole server: odd sizes,
@@ -115,7 +119,7 @@ func TestLayersIntoMemory(t *testing.T) {
 	r := rand.New(rand.NewPCG(11, 12))
 	for _, s := range []int64{1, 6, 999, 4096, 16 << 10, 64 << 10, 98306} {
 		keys := put(t, c, n, s*layers)
-		buf, err := c.Register(t.Context(), 4<<20)
+		buf, err := c.Register(t.Context(), 20_000+(n+4)*(layers+1)*s)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -134,6 +138,7 @@ func TestLayersIntoMemory(t *testing.T) {
 			}
 			asked := int64(len(req.Keys))
 			place := descriptor.Target{Offset: r.Int64N(5000), Length: 0}
+			piece := s // what lies together
 			at := func(l, j int, k int64) int64 { return place.Offset + (int64(l-first)*asked+int64(j))*s + k }
 			if i&8 != 0 && s%2 == 0 { // vLLM's: a tensor per layer, planes, blocks
 				per := int64(1)
@@ -149,14 +154,14 @@ func TestLayersIntoMemory(t *testing.T) {
 				for _, p := range r.Perm(int(pool))[:asked*per] {
 					place.Slots = append(place.Slots, int64(p))
 				}
+				piece = b
 				at = func(l, j int, k int64) int64 {
 					return place.LayerBases[l] + k/(s/2)*pool*b + place.Slots[int64(j)*per+k%(s/2)/b]*b + k%b
 				}
 			}
 			mem := buf.Bytes()
-			for x := range mem {
-				mem[x] = 0xc5
-			}
+			canary := bytes.Repeat([]byte{0xc5}, len(mem))
+			copy(mem, canary)
 			tr, err := c.GetLayersInto(t.Context(), req, buf, place)
 			if err != nil {
 				t.Fatal(err)
@@ -166,9 +171,10 @@ func TestLayersIntoMemory(t *testing.T) {
 					t.Fatal(err)
 				}
 				for j := range matched { // there as soon as it is announced
-					for k, want := range slice(&req, j, l) {
-						if got := mem[at(l, j, int64(k))]; got != want {
-							t.Fatalf("S=%d case %d: layer %d chunk %d byte %d is %#x, want %#x", s, i, l, j, k, got, want)
+					want := slice(&req, j, l)
+					for k := int64(0); k < s; k += piece {
+						if !bytes.Equal(mem[at(l, j, k):][:piece], want[k:k+piece]) {
+							t.Fatalf("S=%d case %d: layer %d chunk %d is wrong in the %d bytes from %d", s, i, l, j, piece, k)
 						}
 					}
 				}
@@ -186,15 +192,13 @@ func TestLayersIntoMemory(t *testing.T) {
 			}
 			for l := first; l < first+req.LayerCount; l++ {
 				for j := range matched {
-					for k := range s {
-						mem[at(l, j, k)] = 0xc5
+					for k := int64(0); k < s; k += piece {
+						copy(mem[at(l, j, k):][:piece], canary)
 					}
 				}
 			}
-			for x, got := range mem {
-				if got != 0xc5 {
-					t.Fatalf("S=%d case %d: byte %d is no slice's and was written", s, i, x)
-				}
+			if !bytes.Equal(mem, canary) {
+				t.Fatalf("S=%d case %d: a byte that is no slice's was written", s, i)
 			}
 		}
 		if err := buf.Close(); err != nil {
@@ -322,6 +326,9 @@ func TestMemoryIsACapability(t *testing.T) {
 			t.Fatal("the limit is not kept")
 		}
 	}
+	if log := r.log.String(); strings.Contains(log, handle) || !strings.Contains(log, "KVRegister") || !strings.Contains(log, "rdma_target.tag") {
+		t.Errorf("the log shows a handle, or nothing: %s", log)
+	}
 	plain := start(t, Options{})
 	status, body, _ = ask(t, plain.url, rootKey, rootSecret, "/?kv-register=", `{"provider":"shm","length":4096}`, true)
 	refused(t, "a server without a socket", status, body, 501, "<ArgumentName>provider")
@@ -337,11 +344,9 @@ func TestMemoryServerEnds(t *testing.T) {
 	}
 	r.end(t)
 	<-buf.Lost()
-	if _, err := c.GetLayersInto(t.Context(), kv.GetRequest{Keys: keys, NumLayers: 2, PerLayerChunkBytes: 1000}, buf, descriptor.Target{}); err == nil {
-		tr, _ := c.GetLayersInto(t.Context(), kv.GetRequest{Keys: keys, NumLayers: 2, PerLayerChunkBytes: 1000}, buf, descriptor.Target{})
-		if tr != nil && tr.WaitLayer(t.Context(), 0) == nil {
-			t.Error("a layer came from a server that has ended")
-		}
+	tr, err := c.GetLayersInto(t.Context(), kv.GetRequest{Keys: keys, NumLayers: 2, PerLayerChunkBytes: 1000}, buf, descriptor.Target{})
+	if err == nil && tr.WaitLayer(t.Context(), 0) == nil {
+		t.Error("a layer came from a server that has ended")
 	}
 	if err := buf.Close(); err != nil {
 		t.Error(err)

@@ -33,7 +33,7 @@ type Config struct {
 	Transfers           int // deliveries under way; default 1024
 	TenantTransfers     int // of one tenant; default 256
 
-	PendingFor time.Duration // how long an id is good for; default 10 s
+	PendingFor time.Duration // how long an id is good for; default 5 s
 	Idle       time.Duration // how long an unused handle is; default 10 min
 
 	Now    func() time.Time // default time.Now
@@ -60,7 +60,7 @@ func (c *Config) setDefaults() {
 	def(&c.Transfers, 1024)
 	def(&c.TenantTransfers, 256)
 	if c.PendingFor <= 0 {
-		c.PendingFor = 10 * time.Second
+		c.PendingFor = 5 * time.Second
 	}
 	if c.Idle <= 0 {
 		c.Idle = 10 * time.Minute
