@@ -1,7 +1,9 @@
 package conformance
 
 import (
+	"bytes"
 	"fmt"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -287,6 +289,21 @@ func kvCases() []kase {
 				_, err := e.aws.Head(e.ctx, b, "k", getOpts{})
 				e.fails(err, 404, "")
 			}
+		}),
+		oursOne("kv/UploadPartRDMA/is-501", func(e *env) {
+			b := e.bucket()
+			id, err := e.aws.CreateUpload(e.ctx, b, "k", putOpts{})
+			e.ok(err)
+			target := req{Method: "PUT", Path: "/" + b + "/k", Query: "partNumber=1&uploadId=" + url.QueryEscape(id)}
+			target.Header = map[string]string{"X-Kv-Rdma-Target": "e30"}
+			e.denied(e.do(target), 501, "NotImplemented")
+			target.Header = map[string]string{"X-Amz-Rdma-Token": "token"}
+			equal(e, "x-amz-rdma-reply", e.do(target).Header.Get("X-Amz-Rdma-Reply"), "501")
+			a := e.do(req{Method: "GET", Path: "/" + b + "/k", Query: "uploadId=" + url.QueryEscape(id)})
+			if a.Status != 200 || bytes.Contains(a.Body, []byte("<Part>")) {
+				e.Errorf("a part without its bytes was stored: %d %s", a.Status, a.Body)
+			}
+			e.ok(e.aws.Abort(e.ctx, b, "k", id))
 		}),
 		oursOne("kv/PutObject/chain-headers", func(e *env) {
 			b := e.bucket()

@@ -166,14 +166,15 @@ func always(*Descriptor) bool { return true }
 func never(*Descriptor) bool  { return false }
 
 // Parse reads the descriptor of a layerwise GET, checks it and fills in the
-// defaults. Every error is a *FieldError. The descriptor holds a copy of body,
-// which its keys point into; body is not kept.
+// defaults. Every error is a *FieldError. body is not kept; what the keys point
+// into is at most twice as large as they are.
 func Parse(enc Encoding, body []byte, lim Limits) (*Descriptor, error) {
 	lim = lim.WithDefaults()
 	d := new(Descriptor)
 	if err := parseDocument(enc, body, lim, fields, d); err != nil {
 		return nil, err
 	}
+	compact(d, len(body))
 	if err := d.complete(lim); err != nil {
 		return nil, err
 	}
@@ -188,6 +189,7 @@ func ParseMatch(enc Encoding, body []byte, lim Limits) ([]string, error) {
 	if err := parseDocument(enc, body, lim, fields[:1], d); err != nil {
 		return nil, err
 	}
+	compact(d, len(body))
 	if err := checkKeys(d.ChunkKeys, lim); err != nil {
 		return nil, err
 	}
@@ -235,6 +237,28 @@ func parseObject[D any](r reader, lim Limits, prefix string, table []field[D], d
 		}
 	}
 	return nil
+}
+
+// compact copies the keys out of the document if they are less than half of
+// it. They live as long as a delivery takes, which a client decides, and must
+// not keep megabytes of anything else in memory.
+func compact(d *Descriptor, document int) {
+	total := 0
+	for _, k := range d.ChunkKeys {
+		total += len(k)
+	}
+	if total >= document/2 {
+		return
+	}
+	var b strings.Builder
+	b.Grow(total)
+	for _, k := range d.ChunkKeys {
+		b.WriteString(k)
+	}
+	all := b.String()
+	for i, k := range d.ChunkKeys {
+		d.ChunkKeys[i], all = all[:len(k)], all[len(k):]
+	}
 }
 
 func newReader(enc Encoding, doc string) reader {

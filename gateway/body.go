@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"sync/atomic"
 
 	"github.com/objcached/objcached/checksum"
 	"github.com/objcached/objcached/gateway/payload"
@@ -11,6 +12,44 @@ import (
 
 // errBodyTooLarge says that a request body is longer than its operation allows.
 var errBodyTooLarge = errors.New("request body too large")
+
+// maxBodies bounds the memory, in bytes, that the request bodies read whole (KV
+// requests and XML documents) take at one time, from their first byte until
+// they are parsed.
+const maxBodies = 256 << 20
+
+// xmlCost is how many bytes a document may take in memory for each of its own:
+// an empty attribute of five bytes becomes a name, a value and their slices.
+const xmlCost = 16
+
+// bodyBudget counts that memory.
+type bodyBudget struct{ held atomic.Int64 }
+
+// take reserves n bytes; the caller gives them back.
+func (b *bodyBudget) take(n int64) bool {
+	if b.held.Add(n) > maxBodies {
+		b.held.Add(-n)
+		return false
+	}
+	return true
+}
+
+func (b *bodyBudget) give(n int64) { b.held.Add(-n) }
+
+// holdBody reserves cost bytes for each byte of a body of at most limit bytes,
+// until release.
+func (g *Gateway) holdBody(r *request, limit, cost int64) (release func(), err error) {
+	n := limit
+	if r.ContentLength >= 0 {
+		n = min(n, r.ContentLength)
+	}
+	n *= cost
+	if !g.bodies.take(n) {
+		g.metrics.slowDowns.Inc()
+		return nil, slowDown("too many bytes of request bodies are held at one time")
+	}
+	return func() { g.bodies.give(n) }, nil
+}
 
 // openBody returns the bytes of an object or a part, without their framing
 // and held to every hash they came with.

@@ -3,7 +3,6 @@ package gateway
 import (
 	"encoding/xml"
 	"errors"
-	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -179,8 +178,11 @@ func invalidBucketName(name string) error {
 // validBucketName checks S3's rules: 3 to 63 of a-z, 0-9, "-" and ".", with a
 // letter or digit at each end of every label, and not an IPv4 address.
 func validBucketName(name string) bool {
-	if len(name) < 3 || len(name) > 63 || net.ParseIP(name) != nil {
+	if len(name) < 3 || len(name) > 63 {
 		return false
+	}
+	if strings.Trim(name, "0123456789.") == "" && strings.Count(name, ".") == 3 {
+		return false // clients refuse all that look like an address, 999.1.1.1 too
 	}
 	alnum := func(c byte) bool { return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' }
 	for label := range strings.SplitSeq(name, ".") {

@@ -10,6 +10,7 @@ import (
 )
 
 func TestCopy(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	h.bucket(t, "box")
 	h.bucket(t, "other")
@@ -82,6 +83,7 @@ func TestCopy(t *testing.T) {
 
 // TestMultipartOnTheWire walks through what the SDKs do not do by themselves.
 func TestMultipartOnTheWire(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	h.bucket(t, "box")
 	src := content(5, 6<<20)
@@ -201,6 +203,7 @@ func TestMultipartOnTheWire(t *testing.T) {
 }
 
 func TestDeleteObjects(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	h.bucket(t, "box")
 	etags := map[string]string{}

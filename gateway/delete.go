@@ -41,7 +41,14 @@ func (g *Gateway) deleteObject(w http.ResponseWriter, r *request) error {
 type deleteRequest struct {
 	XMLName xml.Name
 	Quiet   bool
-	Objects []deleteEntry `xml:"Object"`
+	Objects deleteEntries `xml:"Object"`
+}
+
+type deleteEntries []deleteEntry
+
+// UnmarshalXML implements xml.Unmarshaler for one entry.
+func (l *deleteEntries) UnmarshalXML(d *xml.Decoder, start xml.StartElement) error {
+	return decodeEntry((*[]deleteEntry)(l), maxDeleteKeys, d, start)
 }
 
 type deleteEntry struct {
@@ -76,6 +83,11 @@ func (g *Gateway) deleteObjects(w http.ResponseWriter, r *request) error {
 	if !hasBodyHash(r.Header) {
 		return fail("InvalidRequest", "Missing required header for this request: Content-MD5 OR x-amz-checksum-*")
 	}
+	release, err := g.holdBody(r, maxDeleteBody, xmlCost)
+	if err != nil {
+		return err
+	}
+	defer release()
 	body, err := g.readBody(r, maxDeleteBody)
 	if errors.Is(err, errBodyTooLarge) {
 		return malformedXML(err)
@@ -87,7 +99,7 @@ func (g *Gateway) deleteObjects(w http.ResponseWriter, r *request) error {
 	if err := decodeXML(body, &req); err != nil {
 		return err
 	}
-	if req.XMLName.Local != "Delete" || len(req.Objects) == 0 || len(req.Objects) > maxDeleteKeys {
+	if req.XMLName.Local != "Delete" || len(req.Objects) == 0 {
 		return malformedXML(nil)
 	}
 	for _, o := range req.Objects {
@@ -114,6 +126,10 @@ func (g *Gateway) deleteObjects(w http.ResponseWriter, r *request) error {
 			continue
 		}
 		e := toAPIError(r, errs[i])
+		if e.status() >= http.StatusInternalServerError && e.Cause != nil {
+			// The request's own line says 200.
+			g.log.Error("delete failed", "request_id", r.ID, "bucket", r.Bucket, "key", *o.Key, "error", e.Cause)
+		}
 		res.Errors = append(res.Errors, deleteError{*o.Key, o.VersionID, e.Code, e.Message})
 	}
 	return writeXML(w, http.StatusOK, res)

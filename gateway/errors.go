@@ -92,6 +92,7 @@ var errorStatus = map[string]int{
 	"IncompleteBody":                    400,
 	"InternalError":                     500,
 	"InvalidAccessKeyId":                403,
+	"InsufficientStorage":               507, // not S3's, which is never full; its SlowDown would be tried again for ever
 	"InvalidArgument":                   400,
 	"InvalidBucketName":                 400,
 	"InvalidDigest":                     400,
@@ -213,7 +214,7 @@ var storageErrors = []struct {
 	{storage.ErrInvalidRange, "InvalidRange", "The requested range is not satisfiable."},
 	{storage.ErrInvalidRequest, "InvalidRequest", "The request is not valid."},
 	{storage.ErrBadDigest, "BadDigest", "The checksum you specified did not match what we received."},
-	{storage.ErrNoSpace, "SlowDown", "The store has no space left for this object."},
+	{storage.ErrNoSpace, "InsufficientStorage", "The store has no space left for this object."},
 	{storage.ErrClosed, "ServiceUnavailable", "The server is shutting down."},
 }
 
@@ -265,7 +266,7 @@ func (g *Gateway) renderError(w http.ResponseWriter, r *request, err error) {
 	if rw.status != 0 {
 		panic(http.ErrAbortHandler)
 	}
-	if r.Identity != nil {
+	if r.in {
 		r.body.drain(r.Header.Get("Expect") != "")
 	}
 	h := w.Header()

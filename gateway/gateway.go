@@ -40,7 +40,7 @@ type Config struct {
 	MaxRequests  int           // requests in flight; default 256
 	MaxQueue     int           // requests waiting for one of those; default MaxRequests, negative: none
 	QueueTimeout time.Duration // longest wait in the queue; default 2 s
-	MaxPerTenant int           // requests in flight per tenant; 0: no limit
+	MaxPerTenant int           // requests in flight per tenant; 0 or less: no limit
 	// StallTimeout is how long one read of a request body or one write of an
 	// answer may make no progress before the connection is dropped; default 30 s.
 	StallTimeout time.Duration
@@ -66,7 +66,7 @@ type Gateway struct {
 	auth    authenticator
 	buffers sync.Pool // *[]byte of pieceSize, for object bodies
 
-	kvBodies kvBodies
+	bodies bodyBudget
 }
 
 // authenticator finds out who sent a request and checks that they did. It

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync/atomic"
 
 	"github.com/objcached/objcached/descriptor"
 )
@@ -20,24 +19,6 @@ func (f DelivererFunc) Prepare(ctx context.Context, bucket string, d *descriptor
 	return f(ctx, bucket, d)
 }
 
-// maxKVBodies bounds the bytes of KV request bodies held at one time: each may
-// be large, and is in memory from its first byte until it is parsed.
-const maxKVBodies = 256 << 20
-
-// kvBodies counts them.
-type kvBodies struct{ held atomic.Int64 }
-
-// take reserves n bytes; the caller gives them back.
-func (k *kvBodies) take(n int64) bool {
-	if k.held.Add(n) > maxKVBodies {
-		k.held.Add(-n)
-		return false
-	}
-	return true
-}
-
-func (k *kvBodies) give(n int64) { k.held.Add(-n) }
-
 // kvBody reads the body of a KV request, verified, and hands it to parse, after
 // which it is gone.
 func (g *Gateway) kvBody(r *request, parse func(enc descriptor.Encoding, body []byte) error) error {
@@ -48,14 +29,11 @@ func (g *Gateway) kvBody(r *request, parse func(enc descriptor.Encoding, body []
 			descriptor.JSON.ContentType(), descriptor.CBOR.ContentType())
 	}
 	limit := g.cfg.KVLimits.BodyBytes
-	n := limit
-	if r.ContentLength >= 0 {
-		n = min(n, r.ContentLength)
+	release, err := g.holdBody(r, limit, 1)
+	if err != nil {
+		return err
 	}
-	if !g.kvBodies.take(n) {
-		return &descriptor.BusyError{Limit: "bytes of KV request bodies at one time"}
-	}
-	defer g.kvBodies.give(n)
+	defer release()
 	body, err := g.readBody(r, limit)
 	if errors.Is(err, errBodyTooLarge) {
 		return &descriptor.FieldError{Field: "body", Reason: fmt.Sprintf("over the limit of %d bytes", limit)}

@@ -203,7 +203,7 @@ func (h *kvHarness) asHeader(t testing.TB, g geometry) wireRequest {
 // idle waits until no object is open: every pin has been given back.
 func (h *kvHarness) idle(t *testing.T) {
 	t.Helper()
-	eventually(t, "all chunks closed", func() bool { return h.stats().OpenObjects == 0 && h.g.kvBodies.held.Load() == 0 })
+	eventually(t, "all chunks closed", func() bool { return h.stats().OpenObjects == 0 && h.g.bodies.held.Load() == 0 })
 }
 
 // start sends a request and returns as soon as the answer's header is there.

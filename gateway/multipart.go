@@ -156,7 +156,14 @@ func copySourceRange(v string, size int64) (span, error) {
 
 type completeRequest struct {
 	XMLName xml.Name
-	Parts   []completePart `xml:"Part"`
+	Parts   completeParts `xml:"Part"`
+}
+
+type completeParts []completePart
+
+// UnmarshalXML implements xml.Unmarshaler for one part.
+func (l *completeParts) UnmarshalXML(d *xml.Decoder, start xml.StartElement) error {
+	return decodeEntry((*[]completePart)(l), maxPartNumber, d, start)
 }
 
 type completePart struct {
@@ -211,6 +218,11 @@ func (g *Gateway) completeUpload(w http.ResponseWriter, r *request) error {
 
 // completedParts reads the list of parts.
 func (g *Gateway) completedParts(r *request, u storage.Upload) ([]storage.CompletedPart, error) {
+	release, err := g.holdBody(r, maxCompleteBody, xmlCost)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	body, err := g.readDocument(r, maxCompleteBody)
 	if errors.Is(err, errBodyTooLarge) {
 		return nil, malformedXML(err)
@@ -222,7 +234,7 @@ func (g *Gateway) completedParts(r *request, u storage.Upload) ([]storage.Comple
 	if err := decodeXML(body, &req); err != nil {
 		return nil, err
 	}
-	if req.XMLName.Local != "CompleteMultipartUpload" || len(req.Parts) == 0 || len(req.Parts) > maxPartNumber {
+	if req.XMLName.Local != "CompleteMultipartUpload" || len(req.Parts) == 0 {
 		return nil, malformedXML(nil)
 	}
 	parts := make([]storage.CompletedPart, len(req.Parts))

@@ -24,6 +24,7 @@ func content(seed uint64, n int) []byte {
 }
 
 func TestObjectRoundTrip(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	h.bucket(t, "box")
 	for i, n := range []int{0, 1, 4096, 4097, 65535, 65536, 65537, pieceSize - 1, pieceSize, pieceSize + 1, 3*pieceSize + 12345} {
@@ -66,6 +67,7 @@ func TestObjectRoundTrip(t *testing.T) {
 
 // TestRangedReads compares ranges around every boundary with the bytes.
 func TestRangedReads(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	h.bucket(t, "box")
 	size := 2*pieceSize + 70001
@@ -106,6 +108,7 @@ func TestRangedReads(t *testing.T) {
 
 // TestRawKeys stores keys that a careless path would change.
 func TestRawKeys(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	h.bucket(t, "box")
 	keys := []string{
@@ -134,6 +137,7 @@ func TestRawKeys(t *testing.T) {
 }
 
 func TestPutRefusals(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t, func(c *Config) { c.MaxObject = 1 << 20 })
 	h.bucket(t, "box")
 	md5Of := func(b []byte) string { s := md5.Sum(b); return base64.StdEncoding.EncodeToString(s[:]) }
@@ -201,6 +205,7 @@ func crcOf(b []byte) string {
 }
 
 func TestConditionalWrites(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	h.bucket(t, "box")
 	put := func(want int, body string, kv ...string) string {
@@ -225,6 +230,7 @@ func TestConditionalWrites(t *testing.T) {
 }
 
 func TestConditionalReads(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	h.bucket(t, "box")
 	etag := h.put(t, "/box/k", []byte("hello"), "Cache-Control", "max-age=1")
@@ -253,6 +259,7 @@ func TestConditionalReads(t *testing.T) {
 }
 
 func TestResponseOverrides(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	h.bucket(t, "box")
 	h.put(t, "/box/k", []byte("hello"), "Content-Type", "a/b")
@@ -265,6 +272,7 @@ func TestResponseOverrides(t *testing.T) {
 
 // TestChecksumOnRead: a checksum of the whole object goes only with the whole.
 func TestChecksumOnRead(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	h.bucket(t, "box")
 	body := []byte("hello")
@@ -285,6 +293,7 @@ func TestChecksumOnRead(t *testing.T) {
 }
 
 func TestPartNumberOfPlainObject(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	h.bucket(t, "box")
 	h.put(t, "/box/k", []byte("hello"))

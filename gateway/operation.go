@@ -56,9 +56,13 @@ var kvOperations = []operation{
 	{"KVRegister", "POST", onBucket, []string{"kv-register"}, "", actRead, (*Gateway).kvRegister},
 	{"KVGetObject", "GET", onObject, nil, "X-Kv-Descriptor", actRead, (*Gateway).kvGetObject},
 	{"GetObjectRDMA", "GET", onObject, nil, "X-Kv-Rdma-Target", actRead, (*Gateway).kvObjectRDMA},
+	{"GetObjectRDMA", "GET", onObject, []string{"partNumber"}, "X-Kv-Rdma-Target", actRead, (*Gateway).kvObjectRDMA},
 	{"PutObjectRDMA", "PUT", onObject, nil, "X-Kv-Rdma-Target", actWrite, (*Gateway).kvObjectRDMA},
+	{"UploadPartRDMA", "PUT", onObject, []string{"partNumber", "uploadId"}, "X-Kv-Rdma-Target", actWrite, (*Gateway).kvObjectRDMA},
 	{"GetObjectRDMA", "GET", onObject, nil, "X-Amz-Rdma-Token", actRead, (*Gateway).kvObjectToken},
+	{"GetObjectRDMA", "GET", onObject, []string{"partNumber"}, "X-Amz-Rdma-Token", actRead, (*Gateway).kvObjectToken},
 	{"PutObjectRDMA", "PUT", onObject, nil, "X-Amz-Rdma-Token", actWrite, (*Gateway).kvObjectToken},
+	{"UploadPartRDMA", "PUT", onObject, []string{"partNumber", "uploadId"}, "X-Amz-Rdma-Token", actWrite, (*Gateway).kvObjectToken},
 }
 
 // s3Operations are the S3 requests.

@@ -28,6 +28,7 @@ type request struct {
 	op    *operation
 	start time.Time
 	body  *stallReader // the body as it comes from the wire
+	in    bool         // the sender is known and within its tenant's limit
 	err   error        // what was rendered, for the log
 }
 

@@ -81,9 +81,10 @@ func (h *harness) dial(t *testing.T) net.Conn {
 // TestSlowReaderIsFreed: a client that stops reading is dropped, and its pin
 // and its slot with it.
 func TestSlowReaderIsFreed(t *testing.T) {
+	t.Parallel()
 	pins := &pinStore{Store: newStore(t)}
 	h := newHarness(t, func(c *Config) {
-		c.Store, c.StallTimeout, c.MaxRequests = pins, 100*time.Millisecond, 1
+		c.Store, c.StallTimeout, c.MaxRequests = pins, time.Second, 1
 	})
 	h.bucket(t, "box")
 	h.put(t, "/box/k", content(1, 64<<20)) // more than any socket buffer takes
@@ -105,7 +106,8 @@ func TestSlowReaderIsFreed(t *testing.T) {
 
 // TestSlowSenderIsFreed: so is one that stops sending, or drips.
 func TestSlowSenderIsFreed(t *testing.T) {
-	h := newHarness(t, func(c *Config) { c.StallTimeout, c.MaxRequests = 200*time.Millisecond, 2 })
+	t.Parallel()
+	h := newHarness(t, func(c *Config) { c.StallTimeout, c.MaxRequests = time.Second, 2 })
 	h.bucket(t, "box")
 	for _, drip := range []bool{false, true} {
 		c := h.dial(t)
@@ -151,25 +153,27 @@ func TestSlowSenderIsFreed(t *testing.T) {
 // TestDeadlinesDoNotOutlive: on one connection, requests far apart, with and
 // without bodies, do not trip over the deadlines of those before.
 func TestDeadlinesDoNotOutlive(t *testing.T) {
-	h := newHarness(t, func(c *Config) { c.StallTimeout = 50 * time.Millisecond })
+	t.Parallel()
+	h := newHarness(t, func(c *Config) { c.StallTimeout = 500 * time.Millisecond })
 	h.bucket(t, "box")
-	for i := range 4 {
+	for i := range 2 {
 		h.put(t, "/box/k", content(1, 100000))
-		time.Sleep(120 * time.Millisecond)
+		time.Sleep(700 * time.Millisecond)
 		if a := h.want(t, 200, wireRequest{method: "GET", target: "/box/k"}); !bytes.Equal(a.body, content(1, 100000)) {
 			t.Fatalf("round %d: other bytes", i)
 		}
-		time.Sleep(120 * time.Millisecond)
+		time.Sleep(700 * time.Millisecond)
 		h.want(t, 204, wireRequest{method: "DELETE", target: "/box/k"})
-		time.Sleep(120 * time.Millisecond)
+		time.Sleep(700 * time.Millisecond)
 	}
 }
 
 // TestSlowCommitIsNotCut: the stall timeout is about the peer. A store that
 // takes its time after the body has ended is not mistaken for a slow sender.
 func TestSlowCommitIsNotCut(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t, func(c *Config) {
-		c.StallTimeout = 30 * time.Millisecond
+		c.StallTimeout = 500 * time.Millisecond
 		c.Store = slowPut{c.Store}
 	})
 	h.bucket(t, "box")
@@ -186,7 +190,7 @@ func (s slowPut) Put(ctx context.Context, bucket, key string, body io.Reader, o 
 	select {
 	case <-ctx.Done():
 		return storage.ObjectInfo{}, ctx.Err()
-	case <-time.After(200 * time.Millisecond):
+	case <-time.After(1200 * time.Millisecond):
 	}
 	return s.Store.Put(ctx, bucket, key, bytes.NewReader(b), o)
 }
@@ -245,6 +249,7 @@ func TestManyClients(t *testing.T) {
 }
 
 func TestTenantLimit(t *testing.T) {
+	t.Parallel()
 	a := newAdmission(10, 0, 2, time.Second)
 	r1, ok1 := a.enterTenant("blue")
 	r2, ok2 := a.enterTenant("blue")
@@ -267,6 +272,7 @@ func TestTenantLimit(t *testing.T) {
 // TestCorruptFirst: damage where the read begins is an error document.
 // TestCorruptLater: damage further on breaks the connection.
 func TestCorruption(t *testing.T) {
+	t.Parallel()
 	store, b := openStore(t)
 	h := newHarness(t, func(c *Config) { c.Store = store })
 	h.bucket(t, "box")
@@ -295,6 +301,7 @@ func TestCorruption(t *testing.T) {
 }
 
 func TestMetrics(t *testing.T) {
+	t.Parallel()
 	reg := prometheus.NewRegistry()
 	h := newHarness(t, func(c *Config) { c.Registerer = reg })
 	h.bucket(t, "box")
@@ -391,6 +398,7 @@ func TestPiecesAreNotAllocated(t *testing.T) {
 // TestExpectContinue: a client that asks before it sends is answered by the
 // signature alone.
 func TestExpectContinue(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t)
 	h.bucket(t, "box")
 	body := content(1, 100000)

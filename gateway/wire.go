@@ -87,6 +87,7 @@ type stallReader struct {
 	since int64 // bytes read since the deadline was set
 	open  bool  // the body has not ended
 	fault bool  // reading it failed
+	waste bool  // the rest is read only to be dropped
 }
 
 func newStallReader(body io.ReadCloser, rc *http.ResponseController, stall time.Duration, open bool) *stallReader {
@@ -108,7 +109,7 @@ func (s *stallReader) extend() {
 }
 
 func (s *stallReader) Read(p []byte) (int, error) {
-	if s.n == 0 || s.since >= progress {
+	if !s.waste && (s.n == 0 || s.since >= progress) {
 		s.extend()
 	}
 	n, err := s.ReadCloser.Read(p)
@@ -136,9 +137,12 @@ const maxDrain = 16 << 20
 // drain takes what is left of the body of a request that failed, up to a
 // limit: a client that is still writing when the connection is closed sees a
 // reset and not the answer. A client that waits for 100 Continue sends nothing.
+// All of it gets one stall timeout: who drips must not keep a place for hours.
 func (s *stallReader) drain(expect bool) {
 	if !s.open || s.fault || expect && s.n == 0 {
 		return
 	}
+	s.extend()
+	s.waste = true
 	_, _ = io.CopyN(io.Discard, s, maxDrain) // the answer goes out either way
 }

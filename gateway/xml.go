@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/xml"
+	"errors"
 	"io"
 	"net/http"
 	"strconv"
@@ -55,6 +56,19 @@ func decodeXML(body []byte, v any) error {
 			return malformedXML(nil)
 		}
 	}
+}
+
+// errTooMany ends a document that has more entries than its kind may have.
+var errTooMany = errors.New("too many entries")
+
+// decodeEntry appends one element to a list of at most limit entries, so that
+// a document of nothing but empty elements ends there and not in memory.
+func decodeEntry[T any](list *[]T, limit int, d *xml.Decoder, start xml.StartElement) error {
+	if len(*list) == limit {
+		return errTooMany
+	}
+	*list = append(*list, *new(T))
+	return d.DecodeElement(&(*list)[len(*list)-1], &start)
 }
 
 func malformedXML(cause error) error {

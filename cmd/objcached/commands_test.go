@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/objcached/objcached/internal/server"
@@ -19,7 +20,8 @@ import (
 // run executes a command line and returns what it printed.
 func run(t *testing.T, ctx context.Context, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
-	var out, errs bytes.Buffer
+	var out bytes.Buffer
+	var errs lockedBuffer
 	root := rootCommand()
 	root.SetArgs(args)
 	root.SetOut(&out)
@@ -42,6 +44,25 @@ func TestHelpTeaches(t *testing.T) {
 	if err != nil || !strings.HasPrefix(out, "objcached ") {
 		t.Errorf("version: %q %v", out, err)
 	}
+}
+
+// lockedBuffer takes lines from the logger and notices at the same time, as the
+// real one does.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (s *lockedBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.buf.Write(p)
+}
+
+func (s *lockedBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.buf.String()
 }
 
 func TestServeRefusesBadFlags(t *testing.T) {
@@ -81,7 +102,7 @@ func TestServeAndVerify(t *testing.T) {
 	root := rootCommand()
 	root.SetArgs([]string{"serve", "--data", dir, "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0",
 		"--capacity", "256MiB", "--volume-size", "64MiB", "--log-format", "json"})
-	var log bytes.Buffer
+	var log lockedBuffer
 	root.SetOut(pw)
 	root.SetErr(&log)
 	done := make(chan error, 1)

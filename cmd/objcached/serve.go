@@ -93,14 +93,15 @@ finish and closes the store; a second signal ends the program at once.`,
 	fl.Var(&f.shmBytes, "shm-bytes", "most memory that clients may hand over (default 64GiB)")
 	fl.Var(&f.capacity, "capacity", "most that the store may take (default: 90 % of what is free)")
 	fl.Var(&f.volumeSize, "volume-size", "size of new volume files (default: chosen by the store)")
+	fl.IntVar(&f.MaxConnections, "max-connections", 0, "connections open; others are closed (default: 8192, or half of the descriptors of the process if that is less)")
 	fl.IntVar(&f.MaxRequests, "max-requests", 256, "requests in flight; as many may wait, and others get 503 SlowDown")
-	fl.IntVar(&f.MaxPerTenant, "max-requests-per-tenant", 0, "requests in flight of one tenant; 0: no limit of its own")
+	fl.IntVar(&f.MaxPerTenant, "max-requests-per-tenant", 0, "requests in flight of one tenant; 0: three quarters of --max-requests if there is a --credentials file, else no limit; negative: no limit")
 	fl.DurationVar(&f.StallTimeout, "stall-timeout", 30*time.Second, "how long a client may stop reading or sending before it is dropped")
 	fl.DurationVar(&f.ShutdownTimeout, "shutdown-timeout", 30*time.Second, "how long requests in flight may take to finish at the end")
 	fl.DurationVar(&f.ScrubInterval, "scrub-interval", 0, "time between background scrubs of the whole store; 0: none")
 	fl.Var(&f.scrubRate, "scrub-rate", "bytes per second that a background scrub reads; 0: as fast as it can")
 	fl.StringVar(&f.logFormat, "log-format", "text", "text or json")
-	fl.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	fl.StringVar(&f.logLevel, "log-level", "info", "debug (a line for every request), info, warn or error")
 	fl.BoolVar(&f.Profile, "pprof", false, "serve /debug/pprof on the admin address")
 	if err := cmd.MarkFlagRequired("data"); err != nil {
 		panic(err) // the flag is defined above

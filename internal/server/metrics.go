@@ -42,6 +42,15 @@ func registerMemory(reg prometheus.Registerer, stats func() shm.Stats) {
 	gauge("transfers", "Deliveries into clients' memory under way.", func(s shm.Stats) int64 { return int64(s.Transfers) })
 }
 
+// registerConns exposes the connections of a listener.
+func registerConns(reg prometheus.Registerer, l *connLimit) {
+	f := promauto.With(reg)
+	f.NewGaugeFunc(prometheus.GaugeOpts{Name: "objcached_connections", Help: "Open connections of the S3 endpoint."},
+		func() float64 { return float64(l.open.Load()) })
+	f.NewCounterFunc(prometheus.CounterOpts{Name: "objcached_connections_refused_total", Help: "Connections closed because too many were open."},
+		func() float64 { return float64(l.refused.Load()) })
+}
+
 // deliveries counts what the KV deliveries do.
 type deliveries struct {
 	total      *prometheus.CounterVec

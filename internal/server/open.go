@@ -38,14 +38,19 @@ type Options struct {
 	TLSCert, TLSKey     string // PEM files; empty: plain HTTP
 	Domains             []string
 	Region              string
+	MaxConnections      int // 0: DefaultMaxConnections
 	MaxRequests         int
-	MaxPerTenant        int
-	StallTimeout        time.Duration
-	ShutdownTimeout     time.Duration
-	ModeThreshold       int64  // bytes; see deliver.Config.Threshold
-	ShmListen           string // path of the Unix socket that takes clients' memory; empty: none
-	ShmBytes            int64  // most that clients may have registered; 0: the default of shm.Config
-	Profile             bool
+	// MaxPerTenant 0 is three quarters of MaxRequests where there are users
+	// besides root, so that no tenant can take every slot by being slow.
+	MaxPerTenant    int
+	StallTimeout    time.Duration
+	ShutdownTimeout time.Duration
+	ModeThreshold   int64 // bytes; see deliver.Config.Threshold
+	// ShmListen is the path of the Unix socket that takes clients' memory;
+	// empty: none. ShmBytes is the most they may register; 0: shm.Config's default.
+	ShmListen string
+	ShmBytes  int64
+	Profile   bool
 
 	Logger *slog.Logger
 }
@@ -55,6 +60,9 @@ type Options struct {
 func Open(ctx context.Context, o Options, notices io.Writer) (_ *Server, err error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.MaxPerTenant == 0 && o.Credentials != "" {
+		o.MaxPerTenant = max(1, o.MaxRequests*3/4)
 	}
 	var conf *tls.Config
 	if o.TLSCert != "" || o.TLSKey != "" {
@@ -112,7 +120,7 @@ func Open(ctx context.Context, o Options, notices io.Writer) (_ *Server, err err
 			MaxRequests: o.MaxRequests, MaxPerTenant: o.MaxPerTenant, StallTimeout: o.StallTimeout,
 		},
 		Shm:    socket,
-		Listen: o.Listen, AdminListen: o.AdminListen, TLS: conf, Profile: o.Profile, Scrubber: store,
+		Listen: o.Listen, AdminListen: o.AdminListen, MaxConnections: o.MaxConnections, TLS: conf, Profile: o.Profile, Scrubber: store,
 		ShutdownTimeout: o.ShutdownTimeout, Logger: o.Logger, Registry: reg,
 	})
 }

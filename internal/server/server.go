@@ -30,6 +30,9 @@ type Config struct {
 
 	// Shm takes clients' memory; nil for none. It is closed with the server.
 	Shm *shm.Server
+	// MaxConnections bounds the open connections of the S3 endpoint; default
+	// DefaultMaxConnections.
+	MaxConnections int
 
 	// Scrubber verifies the store on demand; nil if it cannot be.
 	Scrubber Scrubber
@@ -55,7 +58,7 @@ type Server struct {
 	cfg      Config
 	front    *http.Server
 	admin    *http.Server
-	listener net.Listener
+	listener *connLimit
 	adminLis net.Listener
 	verifies *verifies
 }
@@ -82,9 +85,15 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{cfg: cfg, verifies: &verifies{store: cfg.Scrubber, log: cfg.Logger}}
-	if s.listener, err = net.Listen("tcp", cfg.Listen); err != nil {
+	l, err := net.Listen("tcp", cfg.Listen)
+	if err != nil {
 		return nil, err
 	}
+	s.listener = &connLimit{TCPListener: l.(*net.TCPListener), max: maxConnections(cfg.MaxConnections)}
+	if cfg.TLS == nil {
+		s.listener.answer = []byte(busyAnswer)
+	}
+	registerConns(cfg.Registry, s.listener)
 	if cfg.AdminListen != "" {
 		if s.adminLis, err = net.Listen("tcp", cfg.AdminListen); err != nil {
 			return nil, errors.Join(fmt.Errorf("admin endpoint: %w", err), s.listener.Close())
@@ -180,7 +189,7 @@ func (s *Server) Run(ctx context.Context, stdout io.Writer) error {
 }
 
 func (s *Server) serveFront() error {
-	l := s.listener
+	var l net.Listener = s.listener
 	if s.cfg.TLS != nil {
 		l = tls.NewListener(l, s.cfg.TLS)
 	}

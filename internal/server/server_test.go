@@ -106,6 +106,21 @@ func (r *running) end(t *testing.T) {
 	}
 }
 
+// get reads a page of the admin endpoint.
+func (r *running) get(t *testing.T, path string) string {
+	t.Helper()
+	resp, err := http.Get(r.s.AdminURL() + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != 200 {
+		t.Fatalf("%s: %s %s %v", path, resp.Status, b, err)
+	}
+	return string(b)
+}
+
 func client(t *testing.T, endpoint, access, secret string, tr http.RoundTripper) *minio.Client {
 	t.Helper()
 	host, secure := strings.CutPrefix(endpoint, "https://")
@@ -155,11 +170,15 @@ func TestRequestsInFlightFinish(t *testing.T) {
 	put := make(chan error, 1)
 	go func() {
 		_, err := c.PutObject(context.Background(), "box", "k", pr, 1<<20, minio.PutObjectOptions{DisableMultipart: true})
+		_ = pr.CloseWithError(err) // nobody reads any more
 		put <- err
 	}()
 	half := make([]byte, 512<<10)
 	if _, err := pw.Write(half); err != nil {
 		t.Fatal(err)
+	}
+	for !strings.Contains(r.get(t, "/metrics"), "\nobjcached_requests_in_flight 1\n") {
+		time.Sleep(time.Millisecond)
 	}
 	r.stop()
 	if _, err := pw.Write(half); err != nil {
@@ -184,30 +203,17 @@ func TestAdmin(t *testing.T) {
 	if _, err := c.PutObject(t.Context(), "box", "k", bytes.NewReader(body), int64(len(body)), minio.PutObjectOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	get := func(path string) string {
-		t.Helper()
-		resp, err := http.Get(r.s.AdminURL() + path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		b, err := io.ReadAll(resp.Body)
-		if err != nil || resp.StatusCode != 200 {
-			t.Fatalf("%s: %s %s %v", path, resp.Status, b, err)
-		}
-		return string(b)
-	}
-	if s := get("/healthz"); s != "ok\n" {
+	if s := r.get(t, "/healthz"); s != "ok\n" {
 		t.Errorf("healthz: %q", s)
 	}
-	metrics := get("/metrics")
+	metrics := r.get(t, "/metrics")
 	for _, want := range []string{`objcached_requests_total{code="200",op="PutObject"} 1`, "objcached_store_capacity_bytes 2.68435456e+08",
 		"objcached_store_reserved_bytes 200704", "go_goroutines"} {
 		if !strings.Contains(metrics, want) {
 			t.Errorf("no %q in the metrics", want)
 		}
 	}
-	get("/debug/pprof/cmdline")
+	r.get(t, "/debug/pprof/cmdline")
 	resp, err := http.Post(r.s.AdminURL()+"/verify", "", nil)
 	if err != nil {
 		t.Fatal(err)

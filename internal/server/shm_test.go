@@ -75,7 +75,7 @@ func startShm(t *testing.T, n int, size int64) (*running, *kv.Client, []string) 
 		t.Fatal(err)
 	}
 	logged := new(logBuffer)
-	r := start(t, Options{Dir: filepath.Join(dir, "store"), ShmListen: filepath.Join(dir, "shm.sock"), Credentials: creds, ShmBytes: 64 << 20,
+	r := start(t, Options{Dir: filepath.Join(dir, "store"), ShmListen: filepath.Join(dir, "shm.sock"), Credentials: creds, ShmBytes: 64 << 20, MaxRequests: 64,
 		Logger: slog.New(slog.NewTextHandler(logged, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	r.log = logged
 	c := kvClient(t, r.url, rootKey, rootSecret)

@@ -28,7 +28,7 @@ func Build(dir string, race bool) (string, error) {
 	args := []string{"build", "-o", bin}
 	cgo := "CGO_ENABLED=0"
 	if race {
-		args = append(args, "-race")
+		args = append(args, "-race", "-tags", "pebblegozstd") // as `make test` builds, which it shares
 		cgo = "CGO_ENABLED=1"
 	}
 	cmd := exec.Command("go", append(args, "github.com/objcached/objcached/cmd/objcached")...)

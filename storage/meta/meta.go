@@ -28,8 +28,10 @@ type Store interface {
 	Scan(ctx context.Context, partition string, start, end []byte, fn func(key, value []byte) (bool, error)) error
 	// Apply checks every condition and applies every operation of b
 	// atomically, and returns when the result is durable (concurrent calls
-	// share syncs). ErrConflict means that nothing was changed. b's slices are
-	// not kept after Apply returns.
+	// share syncs). ErrConflict means that nothing was changed. Either answer
+	// rests on durable state only: also of a batch without operations, which
+	// so is a way to wait for what it names. b's slices are not kept after
+	// Apply returns.
 	Apply(ctx context.Context, partition string, b *Batch) error
 	// Partitions lists the partitions that hold at least one pair.
 	Partitions(ctx context.Context) ([]string, error)

@@ -57,6 +57,22 @@ func (c *current) check(cond storage.Condition) error {
 	return nil
 }
 
+// refuse is check for a write: a refusal that rests on an object being there
+// waits until that object is durable. The client may take it as "my chunk is
+// stored", and the put that stored it may not have been acknowledged yet.
+func (s *Store) refuse(ctx context.Context, b *bucket, objectKey []byte, c *current, cond storage.Condition) error {
+	err := c.check(cond)
+	if c.raw == nil || !errors.Is(err, storage.ErrPrecondition) {
+		return err
+	}
+	var settled meta.Batch // changes nothing; see meta.Store.Apply
+	settled.IfEqual(objectKey, c.raw)
+	if e := s.meta.Apply(ctx, b.part, &settled); e != nil && !errors.Is(e, meta.ErrConflict) {
+		return toStorage(e)
+	}
+	return err
+}
+
 // change replaces what is under a key, in one batch.
 type change struct {
 	key    string
@@ -122,7 +138,7 @@ func (s *Store) commit(ctx context.Context, b *bucket, ch *change) error {
 }
 
 func (s *Store) try(ctx context.Context, b *bucket, objectKey []byte, cur *current, ch *change) (old *garbage, err error) {
-	if err := cur.check(ch.cond); err != nil {
+	if err := s.refuse(ctx, b, objectKey, cur, ch.cond); err != nil {
 		return nil, err
 	}
 	if ch.record == nil && cur.raw == nil {

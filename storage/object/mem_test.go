@@ -72,6 +72,11 @@ type memMeta struct {
 	w     *world
 	mu    sync.RWMutex
 	parts map[string]*memPart
+
+	// Set while nothing runs: called when a Get has found its answer, and
+	// before a batch is looked at.
+	afterGet    func(key []byte)
+	beforeApply func(b *meta.Batch)
 }
 
 type memPart struct {
@@ -92,6 +97,9 @@ func (m *memMeta) clone(w *world) *memMeta {
 func (m *memMeta) Get(_ context.Context, partition string, key, dst []byte) ([]byte, error) {
 	if err := m.w.fault(); err != nil {
 		return nil, err
+	}
+	if m.afterGet != nil {
+		defer m.afterGet(key)
 	}
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -137,6 +145,9 @@ func (m *memMeta) Scan(_ context.Context, partition string, start, end []byte, f
 }
 
 func (m *memMeta) Apply(_ context.Context, partition string, b *meta.Batch) error {
+	if m.beforeApply != nil {
+		m.beforeApply(b)
+	}
 	err := m.w.fault()
 	if err != nil && !m.w.after {
 		return err

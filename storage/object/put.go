@@ -34,10 +34,11 @@ func (s *Store) Put(ctx context.Context, bucket, key string, body io.Reader, o s
 	if o.Cond != (storage.Condition{}) {
 		// A put that must fail does so before its body is sent.
 		ch.known = new(current)
-		if err := s.lookup(ctx, b, appendObjectKey(nil, key), ch.known); err != nil {
+		objectKey := appendObjectKey(nil, key)
+		if err := s.lookup(ctx, b, objectKey, ch.known); err != nil {
 			return storage.ObjectInfo{}, err
 		}
-		if err := ch.known.check(o.Cond); err != nil {
+		if err := s.refuse(ctx, b, objectKey, ch.known, o.Cond); err != nil {
 			return storage.ObjectInfo{}, err
 		}
 	}

@@ -50,3 +50,5 @@ func (g *gate) close() bool {
 		}
 	}
 }
+
+func (g *gate) closed() bool { return g.n.Load() < 0 }

@@ -10,8 +10,10 @@ import (
 // What becomes of Pebble's troubles:
 //
 //   - The log cannot be written or flushed: the Apply calls that waited for it
-//     return ErrFailed, as does every later one. Pebble itself would go on
-//     to panic in some later commit, holding a lock; commit turns that into Fatal.
+//     return ErrFailed, as does every later one.
+//   - A new log cannot be made, or one that has failed must be finished, or a
+//     directory cannot be flushed: Pebble would panic. watchFS sees it coming
+//     and calls Fatal, with a reason, before.
 //   - The manifest cannot be written, or an invariant does not hold: Pebble
 //     calls its logger's Fatalf from whatever goroutine it is in. That is
 //     logged and becomes Fatal.
@@ -59,7 +61,7 @@ func (l pebbleLogger) Fatalf(format string, args ...any) {
 
 func (s *Store) events() *pebble.EventListener {
 	return &pebble.EventListener{
-		BackgroundError: func(err error) { s.log.Error("metadata store: background work failed, trying again", "err", err) },
+		BackgroundError: s.backgroundError,
 		DiskSlow:        func(i pebble.DiskSlowInfo) { s.log.Warn("metadata store: slow disk", "info", i.String()) },
 		WriteStallBegin: func(i pebble.WriteStallBeginInfo) {
 			s.log.Warn("metadata store: writes stalled", "reason", i.Reason)
@@ -67,5 +69,13 @@ func (s *Store) events() *pebble.EventListener {
 		DataCorruption: func(i pebble.DataCorruptionInfo) {
 			s.log.Error("metadata store: corruption found", "info", i.String())
 		},
+	}
+}
+
+// backgroundError logs the 1st, 2nd, 4th, 8th... failure: Pebble tries again
+// without a pause. It runs with Pebble's lock held.
+func (s *Store) backgroundError(err error) {
+	if n := s.background.Add(1); n&(n-1) == 0 {
+		s.log.Error("metadata store: background work failed, trying again", "err", err, "times", n)
 	}
 }

@@ -62,13 +62,16 @@ type Store struct {
 	// unsynced counts batches that are visible and not known to be durable.
 	unsynced atomic.Int64
 	failed   atomic.Pointer[error]
+	opened   atomic.Bool
+
+	background atomic.Int64 // failures of flushes and compactions
 }
 
 var _ meta.Store = (*Store)(nil)
 
 // Open opens the store in dir, and makes it if there is none. It replays the
 // write-ahead log, at most the memtables' size.
-func Open(dir string, o Options) (*Store, error) {
+func Open(dir string, o Options) (_ *Store, err error) {
 	if o.FS == nil {
 		o.FS = vfs.Default
 	}
@@ -86,11 +89,22 @@ func Open(dir string, o Options) (*Store, error) {
 		s.fatal = exit
 	}
 	s.gate.init()
+	defer func() {
+		// Pebble panics, having let go of what it holds, when it cannot flush a
+		// directory.
+		if r := recover(); r != nil {
+			cause, ok := r.(error)
+			if !ok {
+				panic(r)
+			}
+			err = fmt.Errorf("pebblekv: open: %w", cause)
+		}
+	}()
 
 	cache := pebble.NewCache(o.CacheBytes)
 	defer cache.Unref() // the DB keeps its own reference
 	po := &pebble.Options{
-		FS:                          o.FS,
+		FS:                          watchFS{o.FS, s},
 		Cache:                       cache,
 		MemTableSize:                o.MemTableBytes,
 		MemTableStopWritesThreshold: 4,
@@ -108,13 +122,15 @@ func Open(dir string, o Options) (*Store, error) {
 		po.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 	}
 	po.Levels[6].FilterPolicy = pebble.NoFilterPolicy
-	db, err := pebble.Open(dir, po)
-	if err != nil {
+	if s.db, err = pebble.Open(dir, po); err != nil {
 		return nil, fmt.Errorf("pebblekv: open: %w", err)
 	}
-	s.db = db
+	s.opened.Store(true)
 	return s, nil
 }
+
+// working reports whether the store is open and not about to close.
+func (s *Store) working() bool { return s.opened.Load() && !s.gate.closed() }
 
 // formatVersion is pinned: a newer Pebble must not move a store to a format
 // that the release before ours cannot read.

@@ -54,9 +54,9 @@ type File interface {
 	// cuts the range's pages loose from the file. Whoever still holds such a
 	// page (a socket that sendfile filled) keeps the bytes it had; a later
 	// write goes to other pages. That holds for ranges that no single WriteAt
-	// reached over the border of: pages written together may be one to the
-	// kernel. The range keeps its room on the device where the file system
-	// can do that.
+	// reached over the border of (pages written together may be one to the
+	// kernel), and for pages cached by reading as OSByReference says. The
+	// range keeps its room on the device where the file system can do that.
 	Detach(off, n int64) error
 	// DropCache asks that pages wholly inside [off, off+n) leave the page
 	// cache. It is a hint: written pages that are not synced stay.

@@ -14,9 +14,10 @@ import (
 // each runs fn on every implementation.
 func each(t *testing.T, fn func(t *testing.T, fsys FS)) {
 	for name, open := range map[string]func(*testing.T) FS{
-		"os":     func(t *testing.T) FS { return OS(t.TempDir()) },
-		"mem":    func(*testing.T) FS { return NewMem() },
-		"faulty": func(*testing.T) FS { return Faulty(NewMem(), func(Op) Fault { return Fault{} }) },
+		"os":           func(t *testing.T) FS { return OS(t.TempDir()) },
+		"by reference": func(t *testing.T) FS { return OSByReference(t.TempDir()) },
+		"mem":          func(*testing.T) FS { return NewMem() },
+		"faulty":       func(*testing.T) FS { return Faulty(NewMem(), func(Op) Fault { return Fault{} }) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -30,7 +30,7 @@ func together(n int, fn func(i int) error) error {
 
 // Of 64 that create one key if it is absent, one does.
 func testOneWinner(t *testing.T, s meta.Store) {
-	for round := range 10 {
+	for round := range 25 {
 		key := []byte("k" + strconv.Itoa(round))
 		var winner atomic.Int64
 		winner.Store(-1)

@@ -1,0 +1,5 @@
+//go:build race
+
+package pebblekv
+
+func init() { raceDetector = true }
