@@ -9,7 +9,10 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // Geometry is N chunks of L layers of S bytes.
@@ -134,6 +137,31 @@ func (b *bareFile) memory(_ context.Context, dst []byte) (Sample, error) {
 	}
 	s.Total = time.Since(start)
 	return s, nil
+}
+
+// threads is memory with several threads, which take slices in order.
+func (b *bareFile) threads(dst []byte, n int) (Sample, error) {
+	var s Sample
+	var next, first atomic.Int64
+	chunks, total := int64(b.g.Chunks), int64(b.g.Chunks)*int64(b.g.Layers)
+	start := time.Now()
+	var g errgroup.Group
+	for range n {
+		g.Go(func() error {
+			for i := next.Add(1) - 1; i < total; i = next.Add(1) - 1 {
+				if err := b.read(dst[i*b.g.Slice:][:b.g.Slice], int(i%chunks), int(i/chunks)); err != nil {
+					return err
+				}
+				if i < chunks && first.Add(1) == chunks {
+					s.Layer0 = time.Since(start)
+				}
+			}
+			return nil
+		})
+	}
+	err := g.Wait()
+	s.Total = time.Since(start)
+	return s, err
 }
 
 // BareHandler answers GET /?write=BYTES with the whole payload layer-major,

@@ -34,9 +34,12 @@ type Target struct {
 	PID       int    // of the server, if it was started here: its memory is reported
 }
 
-// Layerwise compares five ways to get the same bytes.
+// Layerwise compares five ways to get the same bytes, or seven.
 type Layerwise struct {
 	Geometry
+	// Shm adds delivery into shared memory, and its own limit: the store runs
+	// on this host and has a socket for it. All ways then end in that memory.
+	Shm         bool
 	Rounds      int
 	Concurrency int    // of the plain S3 GETs
 	Dir         string // for the bare loops' file
@@ -60,10 +63,11 @@ type Sample struct {
 	Layer0, Total time.Duration
 }
 
-// thing is one of the five.
+// thing is one of them.
 type thing struct {
 	key, name  string
-	chunkMajor bool // where the bytes end up in memory
+	chunkMajor bool   // where the bytes end up in memory
+	limit      string // key of the thing that is its own limit, if not the first two
 	run        func(ctx context.Context, dst []byte) (Sample, error)
 }
 
@@ -109,12 +113,11 @@ func (b *Layerwise) Run(ctx context.Context) (_ *LayerwiseReport, err error) {
 	}
 	defer cleanup(stop)
 
-	dst, err := unix.Mmap(-1, 0, int(b.Payload()), unix.PROT_READ|unix.PROT_WRITE,
-		unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_POPULATE)
+	dst, shared, free, err := b.memory(ctx, c)
 	if err != nil {
 		return nil, fmt.Errorf("memory for %s of payload: %w", byteSize(b.Payload()), err)
 	}
-	defer cleanup(func() error { return unix.Munmap(dst) })
+	defer cleanup(free)
 
 	bareTransport := newBareTransport()
 	defer bareTransport.CloseIdleConnections()
@@ -145,6 +148,13 @@ func (b *Layerwise) Run(ctx context.Context) (_ *LayerwiseReport, err error) {
 		{key: "ranged", name: "ranged GETs per (layer, chunk), minio-go", run: func(ctx context.Context, dst []byte) (Sample, error) {
 			return b.ranged(ctx, core, keys, dst)
 		}},
+	}
+	if shared != nil {
+		things = append(things,
+			thing{key: "memory-threads", name: fmt.Sprintf("bare limit of shared memory: pread + CRC32C, %d threads", runtime.NumCPU()),
+				run: func(_ context.Context, dst []byte) (Sample, error) { return mem.threads(dst, runtime.NumCPU()) }},
+			thing{key: "layerwise-shm", name: "into shared memory, client.GetLayersInto", limit: "memory-threads",
+				run: func(ctx context.Context, _ []byte) (Sample, error) { return b.intoShared(ctx, c, keys, shared) }})
 	}
 	if err := b.checkAll(ctx, things, dst); err != nil {
 		return nil, err
@@ -195,6 +205,44 @@ func (b *Layerwise) measure(ctx context.Context, things []thing, dst []byte) ([]
 		}
 	}
 	return samples, nil
+}
+
+// memory makes the memory that everything ends in, with its pages in place: a
+// registered buffer if shared memory is measured.
+func (b *Layerwise) memory(ctx context.Context, c *client.Client) (dst []byte, shared *client.Buffer, free func() error, err error) {
+	if b.Shm {
+		if shared, err = c.Register(ctx, b.Payload()); err != nil {
+			return nil, nil, nil, err
+		}
+		return shared.Bytes(), shared, shared.Close, nil
+	}
+	dst, err = unix.Mmap(-1, 0, int(b.Payload()), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_POPULATE)
+	return dst, nil, func() error { return unix.Munmap(dst) }, err
+}
+
+// intoShared is the layerwise GET into shared memory.
+func (b *Layerwise) intoShared(ctx context.Context, c *client.Client, keys []string, buf *client.Buffer) (Sample, error) {
+	var s Sample
+	start := time.Now()
+	tr, err := c.GetLayersInto(ctx, client.GetRequest{
+		Keys: keys, NumLayers: b.Layers, PerLayerChunkBytes: b.Slice, Delivery: descriptor.Layer,
+	}, buf, descriptor.Target{})
+	if err != nil {
+		return s, err
+	}
+	defer tr.Close()
+	for l := range b.Layers {
+		if err := tr.WaitLayer(ctx, l); err != nil {
+			return s, err
+		}
+		if l == 0 {
+			s.Layer0 = time.Since(start)
+		}
+	}
+	s.Total = time.Since(start)
+	_, err = tr.Wait(ctx)
+	return s, err
 }
 
 func (b *Layerwise) validate() error {

@@ -35,6 +35,7 @@ type ThingReport struct {
 	Total  float64       `json:"total_ms"`  // median
 	Memory float64       `json:"of_memory"` // median over rounds of this / bare memory of the same round
 	HTTP   float64       `json:"of_bare_http"`
+	Limit  float64       `json:"of_own_limit,omitempty"` // the same against its own limit, if it has one
 	Raw    []RoundReport `json:"rounds"`
 }
 
@@ -56,6 +57,11 @@ func (r *LayerwiseReport) fill(things []thing, samples [][]Sample) {
 	}
 	for i, t := range things {
 		row := ThingReport{Key: t.key, Name: t.name, Memory: ratio(i, 0), HTTP: ratio(i, 1)}
+		for k := range things {
+			if t.limit != "" && things[k].key == t.limit {
+				row.Limit = ratio(i, k)
+			}
+		}
 		var speed, layer0, total []float64
 		for _, s := range samples[i] {
 			rr := RoundReport{GBps: gbps(r.PayloadBytes, s.Total), Layer0: millis(s.Layer0), Total: millis(s.Total)}
@@ -87,6 +93,11 @@ func (r *LayerwiseReport) WriteTable(w io.Writer) error {
 	fmt.Fprintf(w, "\nGB/s, layer 0 and total are medians of the rounds; a ratio is the median of the rounds' ratios.\n")
 	fmt.Fprintf(w, "The bare HTTP loop writes %s at a time (its best of %d sizes); plain GETs run %d at a time.\n",
 		byteSize(r.BareWriteBytes), len(writeSizes), r.Concurrency)
+	for _, row := range r.Things {
+		if row.Limit > 0 {
+			fmt.Fprintf(w, "%s: %.2f of its own limit, the row before it.\n", row.Name, row.Limit)
+		}
+	}
 	if !r.Native {
 		fmt.Fprintln(w, "The store has no layerwise GET: GetLayers used ranged GETs.")
 	}

@@ -77,6 +77,10 @@ type Config struct {
 	// requests before it asks again. Default 5 min.
 	RedetectAfter time.Duration
 
+	// ShmSocket is where the store's socket for shared memory is seen from
+	// here; default: where the store says it is.
+	ShmSocket string
+
 	Logger *slog.Logger // default: none
 
 	// Now and Sleep are the clock; defaults are those of package time. Sleep

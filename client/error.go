@@ -102,6 +102,9 @@ func answerError(resp *http.Response) *Error {
 	if m, err := strconv.Atoi(resp.Header.Get("X-Kv-Matched")); err == nil && m >= 0 {
 		e.Matched = m
 	}
+	if l, err := strconv.Atoi(resp.Header.Get("X-Kv-Layers-Ready")); err == nil && l >= 0 {
+		e.LayersReady = l
+	}
 	return e
 }
 

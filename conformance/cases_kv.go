@@ -239,15 +239,34 @@ func kvCases() []kase {
 			b := e.bucket()
 			e.denied(e.do(req{Method: "POST", Path: "/" + b, Query: "kv-put", Body: []byte{0, 0, 0, 0}}), 501, "NotImplemented")
 		}),
-		oursOne("kv/KVRegister/is-501", func(e *env) {
-			e.denied(e.do(req{Method: "POST", Path: "/", Query: "kv-register", Body: []byte("{}")}), 501, "NotImplemented")
+		oursOne("kv/KVRegister/a-fabric-is-501", func(e *env) {
+			a := e.do(req{Method: "POST", Path: "/", Query: "kv-register", Header: map[string]string{"Content-Type": "application/json"},
+				Body: []byte(`{"provider":"verbs;ofi_rxm","address":"AAAA","key":"AAAA","base":0,"length":4096}`)})
+			e.denied(a, 501, "NotImplemented")
+			named(e, a, "provider")
 		}),
-		oursOne("kv/KVGet/rdma-target-is-501", func(e *env) {
+		oursOne("kv/KVRegister/names-the-bad-field", func(e *env) {
+			for body, name := range map[string]string{
+				`{}`: "provider", `{"provider":7}`: "provider", `{"provider":"shm"}`: "length", `{"provider":"shm","length":-1}`: "length",
+				`{"provider":"shm","length":4096,"colour":1}`: "colour", `{"handle":"never given"}`: "handle", `{"id":"never given","nonce":"AAAA"}`: "id",
+				`{"id":"x"}`: "nonce", `{"handle":"x","id":"y"}`: "handle",
+			} {
+				a := e.do(req{Method: "POST", Path: "/", Query: "kv-register", Body: []byte(body), Header: map[string]string{"Content-Type": "application/json"}})
+				e.denied(a, 400, "InvalidArgument")
+				named(e, a, name)
+			}
+		}),
+		oursOne("kv/KVGet/rdma-target-with-an-unknown-handle", func(e *env) {
 			b := e.bucket()
 			g := newGeometry(65, 2, 2, 100, false)
 			e.store(b, g)
 			for _, form := range forms {
-				e.denied(e.kvGet(b, form, g.descriptor().with("rdma_target", fields{{"handle", "h"}, {"offset", 0}, {"length", 400}, {"tag", 1}})), 501, "NotImplemented")
+				a := e.kvGet(b, form, g.descriptor().with("rdma_target", fields{{"handle", "h"}, {"offset", 0}, {"length", 400}, {"tag", 1}}))
+				e.denied(a, 400, "InvalidArgument")
+				named(e, a, "rdma_target.handle")
+				a = e.kvGet(b, form, g.descriptor().with("rdma_target", fields{{"handle", "h"}, {"offset", 0}, {"length", 399}, {"tag", 1}}))
+				e.denied(a, 400, "InvalidArgument")
+				named(e, a, "rdma_target.length")
 			}
 		}),
 		oursOne("kv/GetObjectRDMA/is-501", func(e *env) {

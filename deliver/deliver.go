@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"runtime"
 	"time"
 
 	"github.com/objcached/objcached/agg"
@@ -22,6 +23,10 @@ type Config struct {
 	// Θ payload bytes goes chunk-major, any other layer-major. Default 0:
 	// always layer-major.
 	Threshold int64
+
+	// Workers is how many slices of one delivery are read at a time if its sink
+	// takes them in any order; default and most: GOMAXPROCS.
+	Workers int
 
 	MaxDeliveries int   // prepared and not yet closed; default 256
 	MaxOpen       int   // chunk objects open in all of them; default 131,072
@@ -50,6 +55,9 @@ func New(store storage.Store, cfg Config) *Deliverer {
 }
 
 func (c *Config) setDefaults() {
+	if procs := runtime.GOMAXPROCS(0); c.Workers <= 0 || c.Workers > procs {
+		c.Workers = procs
+	}
 	if c.MaxDeliveries == 0 {
 		c.MaxDeliveries = 256
 	}
@@ -135,7 +143,10 @@ type Delivery struct {
 	closed bool
 }
 
-var errClosed = errors.New("deliver: delivery is closed")
+var (
+	errClosed  = errors.New("deliver: delivery is closed")
+	errGivenUp = errors.New("deliver: given up after another error") // never seen outside
+)
 
 // Matched is the number of chunks served: N, or fewer if truncated.
 func (y *Delivery) Matched() int { return len(y.objs) }
@@ -158,20 +169,52 @@ func (y *Delivery) WriteTo(ctx context.Context, w io.Writer) error {
 // Deliver writes the whole payload to sink and closes it. On an error the
 // payload is short: layers announced before it are whole, no other is.
 func (y *Delivery) Deliver(ctx context.Context, sink transport.Sink) error {
+	_, err := y.deliver(ctx, sink, nil)
+	return err
+}
+
+// Result says how a delivery into memory went, and how far one got that failed.
+type Result struct {
+	Bytes  int64           // payload bytes in place
+	Layers []time.Duration // from Prepare until each layer was ready, in order
+}
+
+// DeliverInto is Deliver to the places in the client's memory that the
+// descriptor's target names. The sink's offsets are counted from the start of
+// the target's window; it takes any order.
+func (y *Delivery) DeliverInto(ctx context.Context, sink transport.Sink) (Result, error) {
+	if sink.Ordered() || y.desc.Target == nil {
+		return Result{}, errors.Join(errNoTarget, sink.Close())
+	}
+	place := agg.Place(y.desc, len(y.objs), y.mode)
+	return y.deliver(ctx, sink, &place)
+}
+
+var errNoTarget = errors.New("deliver: no target, or a sink that is no memory")
+
+func (y *Delivery) deliver(ctx context.Context, sink transport.Sink, place *agg.Placement) (Result, error) {
 	defer func() { _ = sink.Close() }() // releases memory; the payload is announced or broken by then
 	if y.closed {
-		return errClosed
+		return Result{}, errClosed
 	}
 	r := Report{Mode: y.mode, Requested: len(y.desc.ChunkKeys), Matched: len(y.objs)}
-	r.Err = y.run(ctx, sink, &r)
+	var res Result
+	if sink.Ordered() {
+		r.Err = y.run(ctx, sink, &r)
+	} else {
+		res, r.Err = y.runAnyOrder(ctx, sink, place)
+		if r.Bytes, r.Layers = res.Bytes, len(res.Layers); r.Layers > 0 {
+			r.FirstLayer = res.Layers[0]
+		}
+	}
 	r.Total = y.d.cfg.Now().Sub(y.start)
 	y.d.observe.Delivered(r)
-	return r.Err
+	return res, r.Err
 }
 
 // run is the loop of Table A3, with the plan in place of its two loops.
 func (y *Delivery) run(ctx context.Context, sink transport.Sink, r *Report) error {
-	src := y.openSource()
+	src := y.openSource(1)
 	defer src.close()
 	for i, steps := 0, y.plan.Steps(); i < steps; i++ {
 		if err := ctx.Err(); err != nil {
@@ -184,7 +227,7 @@ func (y *Delivery) run(ctx context.Context, sink transport.Sink, r *Report) erro
 				return err
 			}
 			p = p[:pieceLen(step.Off+done, len(p), step.Len-done)]
-			if err := src.read(ctx, &step, p, step.Off+done); err != nil {
+			if err := src.read(ctx, &step, 0, p, step.Off+done); err != nil {
 				return err
 			}
 			if err := sink.Commit(step.Dst+done, len(p)); err != nil {

@@ -3,6 +3,7 @@ package deliver
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/objcached/objcached/agg"
 	"github.com/objcached/objcached/descriptor"
@@ -15,6 +16,8 @@ import (
 // not at all: 1 KiB slices would cost 64 reads of every block. For those the
 // source remembers the block that each chunk was read in last, as far as the
 // memory granted goes; chunks beyond it are read plainly.
+//
+// Several workers may read at once if no two read the same chunk.
 type source struct {
 	held   *limits
 	objs   []storage.Object
@@ -25,7 +28,7 @@ type source struct {
 	slots    []slot // nil: all reads are plain
 	perChunk int    // slots of a chunk
 	width    int    // bytes of a slot
-	slabs    []*slab
+	slabs    []atomic.Pointer[slab]
 	perSlab  int   // slots in a slab
 	granted  int64 // window bytes to give back
 }
@@ -44,18 +47,18 @@ type slab [1 << 20]byte
 
 var slabs = sync.Pool{New: func() any { return new(slab) }}
 
-func (y *Delivery) openSource() *source {
+func (y *Delivery) openSource(workers int) *source {
 	s := &source{held: &y.d.held, objs: y.objs, size: y.desc.ChunkBytes(), chunky: y.mode == descriptor.Chunk,
 		hint: storage.ReadHint{Class: storage.ClassLayer}}
 	if s.chunky {
 		s.hint.Class = storage.ClassChunk
 	}
-	s.openWindow(y.desc, &y.plan, y.d.cfg.WindowBytes)
+	s.openWindow(y.desc, &y.plan, y.d.cfg.WindowBytes, workers)
 	return s
 }
 
 // openWindow takes window memory if neighbouring layers share blocks.
-func (s *source) openWindow(d *descriptor.Descriptor, p *agg.Plan, most int64) {
+func (s *source) openWindow(d *descriptor.Descriptor, p *agg.Plan, most int64, workers int) {
 	run := d.PerLayerChunkBytes / int64(p.Halves())
 	if run%storage.BlockSize == 0 || p.Layers() == 1 || len(s.objs) == 0 {
 		return
@@ -70,7 +73,7 @@ func (s *source) openWindow(d *descriptor.Descriptor, p *agg.Plan, most int64) {
 	s.width = int(min(storage.BlockSize, s.size))
 	n := len(s.objs) * s.perChunk
 	if s.chunky {
-		n = s.perChunk // chunks come one after the other
+		n = s.perChunk * workers // a worker takes one chunk after the other
 	}
 	each := int64(s.width) + slotBytes
 	s.granted = s.held.takeWindow(min(int64(n)*each, max(0, most)))
@@ -83,15 +86,14 @@ func (s *source) openWindow(d *descriptor.Descriptor, p *agg.Plan, most int64) {
 		s.slots[i].chunk = -1
 	}
 	s.perSlab = len(slab{}) / s.width
-	s.slabs = make([]*slab, (n+s.perSlab-1)/s.perSlab)
+	s.slabs = make([]atomic.Pointer[slab], (n+s.perSlab-1)/s.perSlab)
 }
 
 // close gives the window back.
 func (s *source) close() {
-	for i, b := range s.slabs {
-		if b != nil {
+	for i := range s.slabs {
+		if b := s.slabs[i].Swap(nil); b != nil {
 			slabs.Put(b)
-			s.slabs[i] = nil
 		}
 	}
 	s.slots = nil
@@ -100,24 +102,27 @@ func (s *source) close() {
 }
 
 // read fills p with the bytes at off of the step's chunk.
-func (s *source) read(ctx context.Context, step *agg.Read, p []byte, off int64) error {
+func (s *source) read(ctx context.Context, step *agg.Read, worker int, p []byte, off int64) error {
 	o := s.objs[step.Chunk]
-	s.hint.Layer = step.Layer
+	hint := s.hint
+	hint.Layer = step.Layer
 	if s.slots == nil {
-		return o.ReadAt(ctx, p, off, s.hint)
+		return o.ReadAt(ctx, p, off, hint)
 	}
 	i := min(step.Half, s.perChunk-1)
-	if !s.chunky {
+	if s.chunky {
+		i += worker * s.perChunk
+	} else {
 		i += step.Chunk * s.perChunk
 	}
 	if i >= len(s.slots) {
-		return o.ReadAt(ctx, p, off, s.hint)
+		return o.ReadAt(ctx, p, off, hint)
 	}
 	for len(p) > 0 {
 		block := off / storage.BlockSize
 		start := block * storage.BlockSize
 		if n := s.whole(off, len(p)); n > 0 {
-			if err := o.ReadAt(ctx, p[:n], off, s.hint); err != nil {
+			if err := o.ReadAt(ctx, p[:n], off, hint); err != nil {
 				return err
 			}
 			p, off = p[n:], off+int64(n)
@@ -126,7 +131,7 @@ func (s *source) read(ctx context.Context, step *agg.Read, p []byte, off int64) 
 		data := s.data(i)[:min(storage.BlockSize, s.size-start)]
 		if w := &s.slots[i]; w.chunk != int32(step.Chunk) || w.block != block {
 			w.chunk = -1 // until the read has succeeded
-			if err := o.ReadAt(ctx, data, start, s.hint); err != nil {
+			if err := o.ReadAt(ctx, data, start, hint); err != nil {
 				return err
 			}
 			w.chunk, w.block = int32(step.Chunk), block
@@ -150,10 +155,15 @@ func (s *source) whole(off int64, n int) int {
 
 // data is the memory of slot i.
 func (s *source) data(i int) []byte {
-	b := &s.slabs[i/s.perSlab]
-	if *b == nil {
-		*b = slabs.Get().(*slab)
+	at := &s.slabs[i/s.perSlab]
+	b := at.Load()
+	if b == nil {
+		b = slabs.Get().(*slab)
+		if !at.CompareAndSwap(nil, b) { // another worker's slot lies in it too
+			slabs.Put(b)
+			b = at.Load()
+		}
 	}
-	at := i % s.perSlab * s.width
-	return (*b)[at : at+s.width : at+s.width]
+	from := i % s.perSlab * s.width
+	return b[from : from+s.width : from+s.width]
 }

@@ -46,7 +46,7 @@ type Descriptor struct {
 	LayerCount         int // layers to deliver, from FirstLayer
 	OnMissing          OnMissing
 	LayerComputeMicros float64 // c_i; 0: not given
-	HasRDMATarget      bool    // asks for memory delivery, which a later version serves
+	Target             *Target // rdma_target; nil: into the response body
 	HasLayerOffsets    bool    // layer_offsets is reserved
 }
 

@@ -128,7 +128,7 @@ func fuzzParse(t *testing.T, enc Encoding, doc []byte) {
 	case !reflect.DeepEqual(d, od):
 		t.Fatalf("%+v in one encoding, %+v in the other", d, od)
 	}
-	if d.HasRDMATarget || d.HasLayerOffsets {
+	if d.HasLayerOffsets {
 		return
 	}
 	for _, e := range []Encoding{JSON, CBOR} {
@@ -144,6 +144,8 @@ func fuzzParse(t *testing.T, enc Encoding, doc []byte) {
 
 func FuzzParseJSON(f *testing.F) {
 	f.Add(mustJSON(f, good()))
+	f.Add([]byte(targetBase + goodTarget + "}"))
+	f.Add([]byte(targetBase + `{"handle":"h","offset":0,"length":64,"tag":0,"layer_bases":[0,32],"planes":2,"plane_stride":16,"blocks_per_chunk":1,"block_stride":4,"slots":[1,0]}}`))
 	f.Fuzz(func(t *testing.T, doc []byte) { fuzzParse(t, JSON, doc) })
 }
 
@@ -170,7 +172,7 @@ func FuzzParseHeader(f *testing.F) {
 			}
 			return
 		}
-		if d.HasRDMATarget || d.HasLayerOffsets {
+		if d.HasLayerOffsets {
 			return
 		}
 		again, err := EncodeHeader(d)

@@ -28,31 +28,41 @@ func newWriter(enc Encoding, size int) writer {
 
 // Marshal writes d as the body of a layerwise GET, leaving out optional fields
 // that have their zero value. It first checks d as a server without limits
-// would (*FieldError); d is not changed. HasRDMATarget and HasLayerOffsets
-// have nothing to write and are refused.
+// would (*FieldError); d is not changed. HasLayerOffsets has nothing to write
+// and is refused.
 func Marshal(enc Encoding, d *Descriptor) ([]byte, error) {
 	c := *d
+	if d.Target != nil {
+		t := *d.Target
+		c.Target = &t
+	}
 	if err := c.Validate(); err != nil {
 		return nil, err
-	}
-	if d.HasRDMATarget {
-		return nil, &FieldError{"rdma_target", "cannot be written yet"}
 	}
 	if d.HasLayerOffsets {
 		return nil, &FieldError{"layer_offsets", "reserved"}
 	}
-	var given []*field
-	for i := range fields {
-		if fields[i].given(d) {
-			given = append(given, &fields[i])
+	size := keysSize(d.ChunkKeys) + 400
+	if d.Target != nil {
+		size += 12 * (len(d.Target.LayerBases) + len(d.Target.Slots) + 20)
+	}
+	w := newWriter(enc, size)
+	writeObject(w, fields, d)
+	return w.bytes(), nil
+}
+
+// writeObject writes the fields of d that are given.
+func writeObject[D any](w writer, table []field[D], d *D) {
+	var given []*field[D]
+	for i := range table {
+		if table[i].given(d) {
+			given = append(given, &table[i])
 		}
 	}
-	w := newWriter(enc, keysSize(d.ChunkKeys)+400)
 	w.object(len(given), func(i int) {
 		w.name(given[i].name)
 		given[i].write(w, d)
 	})
-	return w.bytes(), nil
 }
 
 // MarshalMatch writes the body of kv-match.

@@ -103,14 +103,14 @@ func valueErrorf(format string, args ...any) error { return valueError(fmt.Sprin
 // maxDepth bounds the nesting of arrays and objects.
 const maxDepth = 16
 
-// field is one row of the descriptor's table, shared by both encodings and by
-// reading and writing.
-type field struct {
+// field is one row of the table of a document D, shared by both encodings and
+// by reading and writing.
+type field[D any] struct {
 	name     string
 	required bool
-	parse    func(r reader, d *Descriptor, lim *Limits) error
-	write    func(w writer, d *Descriptor) // nil: never written
-	given    func(d *Descriptor) bool      // whether there is something to write
+	parse    func(r reader, d *D, lim *Limits) error
+	write    func(w writer, d *D) // nil: never written
+	given    func(d *D) bool      // whether there is something to write
 }
 
 // fields is the table of the descriptor. Names are matched byte for byte, each
@@ -118,7 +118,7 @@ type field struct {
 //
 // Integers are JSON numbers without fraction or exponent, or CBOR integers,
 // within int64. Null is no value of any field.
-var fields = []field{
+var fields = []field[Descriptor]{
 	{"chunk_keys", true, parseKeys, writeKeys, always},
 	{"num_layers", true,
 		func(r reader, d *Descriptor, _ *Limits) error { return parseCount(r, &d.NumLayers) },
@@ -159,9 +159,7 @@ var fields = []field{
 	{"layer_offsets", false,
 		func(r reader, d *Descriptor, _ *Limits) error { d.HasLayerOffsets = true; return skipA(r, kindArray) },
 		nil, never},
-	{"rdma_target", false,
-		func(r reader, d *Descriptor, _ *Limits) error { d.HasRDMATarget = true; return skipA(r, kindObject) },
-		nil, never},
+	{"rdma_target", false, parseTarget, writeTarget, func(d *Descriptor) bool { return d.Target != nil }},
 }
 
 func always(*Descriptor) bool { return true }
@@ -176,6 +174,7 @@ func Parse(enc Encoding, body []byte, lim Limits) (*Descriptor, error) {
 	if err := parseDocument(enc, body, lim, fields, d); err != nil {
 		return nil, err
 	}
+	compact(d, len(body))
 	if err := d.complete(lim); err != nil {
 		return nil, err
 	}
@@ -190,6 +189,7 @@ func ParseMatch(enc Encoding, body []byte, lim Limits) ([]string, error) {
 	if err := parseDocument(enc, body, lim, fields[:1], d); err != nil {
 		return nil, err
 	}
+	compact(d, len(body))
 	if err := checkKeys(d.ChunkKeys, lim); err != nil {
 		return nil, err
 	}
@@ -197,7 +197,7 @@ func ParseMatch(enc Encoding, body []byte, lim Limits) ([]string, error) {
 }
 
 // parseDocument reads body, which may hold the fields of table, into d.
-func parseDocument(enc Encoding, body []byte, lim Limits, table []field, d *Descriptor) error {
+func parseDocument[D any](enc Encoding, body []byte, lim Limits, table []field[D], d *D) error {
 	if int64(len(body)) > lim.BodyBytes {
 		return &FieldError{bodyField, fmt.Sprintf("over the limit of %d bytes", lim.BodyBytes)}
 	}
@@ -207,30 +207,35 @@ func parseDocument(enc Encoding, body []byte, lim Limits, table []field, d *Desc
 	} else if k != kindObject {
 		return &FieldError{bodyField, "must be an object, not " + k.String()}
 	}
+	return named(bodyField, parseObject(r, lim, "", table, d, r.end))
+}
+
+// parseObject reads the object at hand into d. Errors name its fields, with
+// prefix before them. end is asked what follows the object.
+func parseObject[D any](r reader, lim Limits, prefix string, table []field[D], d *D, end func() error) error {
 	seen := make([]bool, len(table))
 	err := r.object(func(name string) error {
 		i := indexOf(table, name)
 		if i < 0 {
-			return &FieldError{clip(name), "unknown field"}
+			return &FieldError{prefix + clip(name), "unknown field"}
 		}
 		if seen[i] {
-			return &FieldError{name, "given twice"}
+			return &FieldError{prefix + name, "given twice"}
 		}
 		seen[i] = true
-		return named(name, table[i].parse(r, d, &lim))
+		return named(prefix+name, table[i].parse(r, d, &lim))
 	})
 	if err == nil {
-		err = r.end()
+		err = end()
 	}
 	if err != nil {
-		return named(bodyField, err)
+		return err
 	}
 	for i := range table {
 		if table[i].required && !seen[i] {
-			return &FieldError{table[i].name, "missing"}
+			return &FieldError{prefix + table[i].name, "missing"}
 		}
 	}
-	compact(d, len(body))
 	return nil
 }
 
@@ -263,7 +268,7 @@ func newReader(enc Encoding, doc string) reader {
 	return newJSONReader(doc)
 }
 
-func indexOf(table []field, name string) int {
+func indexOf[D any](table []field[D], name string) int {
 	for i := range table {
 		if table[i].name == name {
 			return i

@@ -72,10 +72,9 @@ func TestParseDefaults(t *testing.T) {
 }
 
 func TestReservedFieldsAreNoticed(t *testing.T) {
-	for enc, body := range both(t, `{"chunk_keys":["k"],"num_layers":1,"per_layer_chunk_bytes":1,
-		"layer_offsets":[0,1.5,true],"rdma_target":{"handle":"h","slots":[1,2,{"deep":null}],"handle":false}}`) {
+	for enc, body := range both(t, `{"chunk_keys":["k"],"num_layers":1,"per_layer_chunk_bytes":1,"layer_offsets":[0,1.5,true]}`) {
 		d, err := Parse(enc, body, Limits{})
-		if err != nil || !d.HasRDMATarget || !d.HasLayerOffsets {
+		if err != nil || !d.HasLayerOffsets {
 			t.Errorf("%s: %+v, %v", enc.ContentType(), d, err)
 		}
 	}
@@ -95,7 +94,7 @@ func TestBadFields(t *testing.T) {
 		{`{"Chunk_Keys":["k"],"num_layers":2,"per_layer_chunk_bytes":4}`, "Chunk_Keys", "unknown"},
 		{base + `,"num_layers":2}`, "num_layers", "twice"},
 		{base + `,"chunk_keys":["k"]}`, "chunk_keys", "twice"},
-		{base + `,"rdma_target":{},"rdma_target":{}}`, "rdma_target", "twice"},
+		{base + `,"rdma_target":` + goodTarget + `,"rdma_target":{}}`, "rdma_target", "twice"},
 		{`{"num_layers":2,"per_layer_chunk_bytes":4}`, "chunk_keys", "missing"},
 		{`{"chunk_keys":["k"],"per_layer_chunk_bytes":4}`, "num_layers", "missing"},
 		{`{"chunk_keys":["k"],"num_layers":2}`, "per_layer_chunk_bytes", "missing"},
@@ -163,9 +162,9 @@ func TestBadFields(t *testing.T) {
 		{base + `,"layer_compute_us":1e}`, "body", "digit"}, {base + `,"layer_compute_us":NaN}`, "body", "value expected"},
 		{base + `,"layer_compute_us":1e999}`, "layer_compute_us", "out of range"},
 		{base + `,"layer_compute_us":9223372036854775808}`, "layer_compute_us", "out of range"},
-		{base + `,"rdma_target":{"a":nul}}`, "body", "value expected"},
-		{base + `,"rdma_target":{"a":` + deep + `}}`, "body", "nested"},
-		{base + `,"rdma_target":{"a":18446744073709551615}}`, "rdma_target", "out of range"},
+		{base + `,"layer_offsets":[nul]}`, "body", "value expected"},
+		{base + `,"layer_offsets":[` + deep + `]}`, "body", "nested"},
+		{base + `,"layer_offsets":[18446744073709551615]}`, "layer_offsets", "out of range"},
 		{"\ufeff" + base + `}`, "body", "byte 0"},
 		{base + ",\"layout\":\"\xff\"}", "body", "not UTF-8"},
 		{base + `,"layout":"` + "\n" + `"}`, "body", "control character"},
@@ -198,8 +197,8 @@ func TestBadFields(t *testing.T) {
 		{"\xa1\x70layer_compute_us\xf9\x7e\x00", "layer_compute_us", "out of range"},
 		{"\xa1\x70layer_compute_us\xfa\x7f\x80\x00\x00", "layer_compute_us", "out of range"},
 		{"\xa1\x70layer_compute_us\xfb\x7f\xf8\x00\x00\x00\x00\x00\x00", "layer_compute_us", "out of range"},
-		{"\xa1\x6brdma_target\xa1\x61a" + strings.Repeat("\x81", 20) + "\x00", "body", "nested"},
-		{"\xa1\x6brdma_target\xa1\x00\x00", "body", "field name"}, {"\xa1\x6brdma_target\xa1\x61a\xc0\x00", "body", "value expected"},
+		{"\xa1\x6dlayer_offsets\x81" + strings.Repeat("\x81", 20) + "\x00", "body", "nested"},
+		{"\xa1\x6dlayer_offsets\x81\xa1\x00\x00", "body", "field name"}, {"\xa1\x6dlayer_offsets\x81\xa1\x61a\xc0\x00", "body", "value expected"},
 	} {
 		wantField(t, CBOR, []byte(c.doc), lim, c.field, c.reason)
 	}
@@ -314,7 +313,7 @@ func TestMarshal(t *testing.T) {
 		"layout":                {ChunkKeys: d.ChunkKeys, NumLayers: 1, PerLayerChunkBytes: 1, Layout: "x"},
 		"delivery":              {ChunkKeys: d.ChunkKeys, NumLayers: 1, PerLayerChunkBytes: 1, Delivery: "x"},
 		"on_missing":            {ChunkKeys: d.ChunkKeys, NumLayers: 1, PerLayerChunkBytes: 1, OnMissing: "x"},
-		"rdma_target":           {ChunkKeys: d.ChunkKeys, NumLayers: 1, PerLayerChunkBytes: 1, HasRDMATarget: true},
+		"rdma_target.handle":    {ChunkKeys: d.ChunkKeys, NumLayers: 1, PerLayerChunkBytes: 1, Target: &Target{Length: 1}},
 		"layer_offsets":         {ChunkKeys: d.ChunkKeys, NumLayers: 1, PerLayerChunkBytes: 1, HasLayerOffsets: true},
 		"layer_compute_us":      {ChunkKeys: d.ChunkKeys, NumLayers: 1, PerLayerChunkBytes: 1, LayerComputeMicros: math.NaN()},
 		"chunk_tokens":          {ChunkKeys: d.ChunkKeys, NumLayers: 1, PerLayerChunkBytes: 1, ChunkTokens: -1},

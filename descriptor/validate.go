@@ -74,6 +74,9 @@ func (d *Descriptor) complete(lim Limits) error {
 	default:
 		return bad("on_missing", "unknown: %q", clip(string(d.OnMissing)))
 	}
+	if d.Target != nil {
+		return d.Target.complete(d)
+	}
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"github.com/objcached/objcached/descriptor"
+	"github.com/objcached/objcached/tenant"
 )
 
 // Deliverer turns a validated descriptor into bytes. Package deliver
@@ -26,4 +27,15 @@ type Delivery interface {
 	// the payload is short and must be shown to the client as broken.
 	WriteTo(ctx context.Context, w io.Writer) error
 	Close() error
+}
+
+// Memory is clients' own memory as a place for deliveries. Its errors about
+// what a client sent are *descriptor.FieldError and *descriptor.BusyError.
+type Memory interface {
+	// Register answers kv-register, in all its forms.
+	Register(ctx context.Context, who *tenant.Identity, q *descriptor.Register) (*descriptor.Registered, error)
+	// Deliver writes a prepared delivery of d to d.Target and says which layers
+	// are ready as they become so. It returns when nothing more will be
+	// written. The summary is never nil; after an error it says how far it came.
+	Deliver(ctx context.Context, who *tenant.Identity, y Delivery, d *descriptor.Descriptor) (*descriptor.Summary, error)
 }

@@ -27,6 +27,7 @@ import (
 type Config struct {
 	Store     storage.Store
 	Deliverer Deliverer // nil: the KV requests answer 501
+	Memory    Memory    // nil: no memory can be registered
 	Tenants   tenant.Registry
 	// Domains are the host names under which bucket.domain is virtual-host
 	// style. "localhost" is always one of them; IP addresses never are.

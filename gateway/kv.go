@@ -54,6 +54,9 @@ func (g *Gateway) kvGet(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
+	if d.Target != nil && !bodyIsSigned(r) {
+		return errUnsigned("rdma_target")
+	}
 	return g.deliverKV(w, r, d)
 }
 
@@ -90,16 +93,20 @@ func (g *Gateway) deliverKV(w http.ResponseWriter, r *request, d *descriptor.Des
 	switch {
 	case g.deliver == nil:
 		return notImplemented("the KV requests")
-	case d.HasRDMATarget:
-		return notImplemented("rdma_target").with("ArgumentName", "rdma_target")
 	case d.HasLayerOffsets:
 		return notImplemented("layer_offsets").with("ArgumentName", "layer_offsets")
+	}
+	if d.Target != nil && g.cfg.Memory == nil {
+		return &descriptor.FieldError{Field: "rdma_target.handle", Reason: "unknown: this server has no memory registered"}
 	}
 	y, err := g.deliver.Prepare(r.Context(), r.Bucket, d)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = y.Close() }() // closing readers has nothing to lose
+	if d.Target != nil {
+		return g.deliverMemory(w, r, y, d)
+	}
 	h := w.Header()
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set("Content-Length", strconv.FormatInt(y.Size(), 10))
@@ -121,11 +128,6 @@ func (g *Gateway) deliverKV(w http.ResponseWriter, r *request, d *descriptor.Des
 
 // kvPut answers POST /{bucket}?kv-put, which a later version serves.
 func (g *Gateway) kvPut(http.ResponseWriter, *request) error { return notImplemented("kv-put") }
-
-// kvRegister answers POST /?kv-register, which a later version serves.
-func (g *Gateway) kvRegister(http.ResponseWriter, *request) error {
-	return notImplemented("kv-register")
-}
 
 // kvObjectRDMA answers GET and PUT of an object with x-kv-rdma-target.
 func (g *Gateway) kvObjectRDMA(http.ResponseWriter, *request) error {

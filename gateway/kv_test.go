@@ -279,17 +279,32 @@ func TestKVLater(t *testing.T) {
 	g := geometry{n: 1, l: 1, s: 10}
 	h := newKVHarness(t, deliver.Config{})
 	h.store(t, g)
-	for name, v := range map[string]any{"rdma_target": map[string]any{"handle": "h"}, "layer_offsets": []int{0, 10}} {
+	// Without a memory transport no handle is known.
+	for name, v := range map[string]any{"rdma_target": map[string]any{"handle": "h", "offset": 0, "length": 10, "tag": 1}, "layer_offsets": []int{0, 10}} {
 		f := g.fields()
 		f[name] = v
-		a := h.wantCode(t, "NotImplemented", wireRequest{method: "POST", target: "/kvs?kv-get", body: jsonBody(t, f)})
-		if element(a.body, "ArgumentName") != name {
+		code, field := "NotImplemented", name
+		if name == "rdma_target" {
+			code, field = "InvalidArgument", "rdma_target.handle"
+		}
+		a := h.wantCode(t, code, wireRequest{method: "POST", target: "/kvs?kv-get", body: jsonBody(t, f)})
+		if element(a.body, "ArgumentName") != field {
 			t.Errorf("%s: %s", name, a.body)
+		}
+	}
+	for body, want := range map[string][2]string{
+		`{}`: {"InvalidArgument", "provider"}, `{"provider":"shm","length":4096}`: {"NotImplemented", "provider"},
+		`{"provider":"tcp;ofi_rxm","length":1}`: {"NotImplemented", "provider"}, `{"handle":"h"}`: {"InvalidArgument", "handle"},
+		`{"id":"i","nonce":"AA"}`: {"InvalidArgument", "id"}, `{"length":1}`: {"InvalidArgument", "provider"},
+	} {
+		a := h.wantCode(t, want[0], wireRequest{method: "POST", target: "/?kv-register", body: []byte(body)})
+		if element(a.body, "ArgumentName") != want[1] {
+			t.Errorf("%s: %s", body, a.body)
 		}
 	}
 	key := "/kvs/" + uriEncode(g.keys()[0], true)
 	for _, q := range []wireRequest{
-		{method: "POST", target: "/kvs?kv-put", body: []byte("x")}, {method: "POST", target: "/?kv-register", body: []byte("{}")},
+		{method: "POST", target: "/kvs?kv-put", body: []byte("x")},
 		{method: "GET", target: key, header: map[string]string{"x-kv-rdma-target": "x"}},
 		{method: "PUT", target: key, header: map[string]string{"x-kv-rdma-target": "x"}},
 	} {

@@ -10,7 +10,9 @@ import "errors"
 var ErrClosed = errors.New("transport: sink is closed")
 
 // Sink takes the payload of one delivery. Payload bytes are counted from 0;
-// layers are model layers, counted from 0.
+// layers are model layers, counted from 0. A sink over the client's own memory
+// counts from the start of a window in it instead, and not every byte of that
+// need be written.
 //
 // A byte is written by Grab, filling the memory it gave, and Commit. Calls are
 // made by one goroutine and in the order of the payload, each Grab at the byte
@@ -34,7 +36,8 @@ type Sink interface {
 	// LayerReady says that every byte of a layer has been committed. The
 	// client learns it no earlier than it can read all of them, and without
 	// waiting for anything that comes later. Layers are announced in order,
-	// each once, by one goroutine.
+	// each once, by one goroutine at a time; if the sink is not ordered, bytes
+	// of later layers may be lent meanwhile.
 	LayerReady(layer int) error
 	// Close ends the delivery, whole or not, and releases the sink's memory.
 	// No other call may run. It may be called more than once.

@@ -41,6 +41,7 @@ type benchFlags struct {
 	json   string
 	keep   bool
 	serve  []string
+	shm    bool // the store that is started takes shared memory
 }
 
 func (f *benchFlags) add(fs *pflag.FlagSet) {
@@ -94,6 +95,9 @@ func (f *benchFlags) open(ctx context.Context) (_ *session, err error) {
 	s.stops = append(s.stops, log.Close)
 	f.target.AccessKey, f.target.SecretKey = "bench", "bench-secret-of-a-store-on-loopback"
 	args := append([]string{"serve", "--listen", "127.0.0.1:0", "--admin-listen", "", "--data", filepath.Join(s.dir, "store")}, f.serve...)
+	if f.shm {
+		args = append(args, "--shm-listen", filepath.Join(s.dir, "shm.sock"))
+	}
 	p, err := bench.StartProcess(ctx, log, []string{
 		"OBJCACHED_ACCESS_KEY=" + f.target.AccessKey, "OBJCACHED_SECRET_KEY=" + f.target.SecretKey,
 	}, exe, args...)

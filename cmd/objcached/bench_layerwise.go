@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -12,6 +13,7 @@ func newBenchLayerwiseCmd() *cobra.Command {
 	var f benchFlags
 	b := bench.Layerwise{StartBare: startBare, Progress: progress}
 	slice := size(64 << 10)
+	var transport string
 	cmd := &cobra.Command{
 		Use:   "layerwise",
 		Short: "Get one prefix in five ways and compare them",
@@ -22,6 +24,11 @@ func newBenchLayerwiseCmd() *cobra.Command {
   the layer-major body         one layerwise GET through the Go client
   whole-object GETs            N of them, through plain minio-go
   ranged GETs                  one for each (layer, chunk), through plain minio-go
+
+With --transport shm two more:
+
+  the bare limit of it         pread and CRC32C by as many threads as there are cores
+  into shared memory           one layerwise GET into a registered buffer
 
 Every byte of every way is checked once before the rounds. The client needs
 N*L*S bytes of memory, the disk twice that.`,
@@ -34,7 +41,15 @@ N*L*S bytes of memory, the disk twice that.`,
 	fs.Var(&slice, "slice", "bytes of one layer of one chunk, S")
 	fs.IntVar(&b.Rounds, "rounds", 9, "rounds; medians are reported")
 	fs.IntVar(&b.Concurrency, "concurrency", 4, "plain GETs under way at a time")
+	fs.StringVar(&transport, "transport", "stream", "stream (response bodies), or shm to measure shared memory beside them; the store must be on this host")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
+		switch transport {
+		case "stream":
+		case "shm":
+			b.Shm, f.shm = true, true
+		default:
+			return fmt.Errorf("--transport %q: it is stream or shm", transport)
+		}
 		s, err := f.open(cmd.Context())
 		if err != nil {
 			return err

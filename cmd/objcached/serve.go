@@ -22,8 +22,8 @@ const (
 
 type serveFlags struct {
 	server.Options
-	capacity, volumeSize, scrubRate, threshold size
-	verify, logFormat, logLevel                string
+	capacity, volumeSize, scrubRate, threshold, shmBytes size
+	verify, logFormat, logLevel                          string
 }
 
 func serveCommand() *cobra.Command {
@@ -57,6 +57,9 @@ finish and closes the store; a second signal ends the program at once.`,
   objcached serve --data /srv/kv --listen 0.0.0.0:9000 --domain kv.example.com \
       --tls-cert cert.pem --tls-key key.pem --credentials users.yaml
 
+  # Layers straight into the memory of clients on this host
+  objcached serve --data ./data --shm-listen /run/objcached/shm.sock
+
   # Read every block again once a week, at 100 MiB/s
   objcached serve --data ./data --scrub-interval 168h --scrub-rate 100MiB
 
@@ -86,6 +89,8 @@ finish and closes the store; a second signal ends the program at once.`,
 	fl.StringVar(&f.Region, "region", "us-east-1", "region that clients sign for")
 	fl.StringVar(&f.verify, "verify", "always", "when reads check the CRC of each block: always, first-read (once per start) or off")
 	fl.Var(&f.threshold, "mode-threshold", "payload from which a layerwise GET with delivery auto goes layer by layer; below it goes chunk by chunk")
+	fl.StringVar(&f.ShmListen, "shm-listen", "", "path of a Unix socket, made with mode 0600, at which clients on this host hand over memory for layers to be put into; empty for none")
+	fl.Var(&f.shmBytes, "shm-bytes", "most memory that clients may hand over (default 64GiB)")
 	fl.Var(&f.capacity, "capacity", "most that the store may take (default: 90 % of what is free)")
 	fl.Var(&f.volumeSize, "volume-size", "size of new volume files (default: chosen by the store)")
 	fl.IntVar(&f.MaxConnections, "max-connections", 0, "connections open; others are closed (default: 8192, or half of the descriptors of the process if that is less)")
@@ -108,6 +113,7 @@ finish and closes the store; a second signal ends the program at once.`,
 func (f *serveFlags) finish(log io.Writer) (err error) {
 	f.Capacity, f.VolumeSize = int64(f.capacity), int64(f.volumeSize)
 	f.ScrubRate, f.ModeThreshold = int64(f.scrubRate), int64(f.threshold)
+	f.ShmBytes = int64(f.shmBytes)
 	if f.Options.Verify, err = verifyMode(f.verify); err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/objcached/objcached/gateway"
 	"github.com/objcached/objcached/storage"
 	"github.com/objcached/objcached/storage/local"
+	"github.com/objcached/objcached/transport/shm"
 )
 
 // Options describe a server on an embedded store: what `objcached serve` takes.
@@ -45,7 +46,11 @@ type Options struct {
 	StallTimeout    time.Duration
 	ShutdownTimeout time.Duration
 	ModeThreshold   int64 // bytes; see deliver.Config.Threshold
-	Profile         bool
+	// ShmListen is the path of the Unix socket that takes clients' memory;
+	// empty: none. ShmBytes is the most they may register; 0: shm.Config's default.
+	ShmListen string
+	ShmBytes  int64
+	Profile   bool
 
 	Logger *slog.Logger
 }
@@ -87,10 +92,24 @@ func Open(ctx context.Context, o Options, notices io.Writer) (_ *Server, err err
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registerStore(reg, store.Stats)
+	var mem gateway.Memory
+	var socket *shm.Server
+	if o.ShmListen != "" {
+		if socket, err = shm.Listen(o.ShmListen, shm.Config{Bytes: o.ShmBytes, Logger: o.Logger}); err != nil {
+			return nil, err
+		}
+		defer func() {
+			if err != nil {
+				err = errors.Join(err, socket.Close())
+			}
+		}()
+		registerMemory(reg, socket.Stats)
+		mem = memory{socket}
+	}
 	data := deliver.New(store, deliver.Config{Threshold: o.ModeThreshold, Observer: newDeliveries(reg)})
 	return New(Config{
 		Gateway: gateway.Config{
-			Store: store, Tenants: users, Domains: o.Domains, Region: o.Region,
+			Store: store, Memory: mem, Tenants: users, Domains: o.Domains, Region: o.Region,
 			Deliverer: gateway.DelivererFunc(func(ctx context.Context, bucket string, d *descriptor.Descriptor) (gateway.Delivery, error) {
 				y, err := data.Prepare(ctx, bucket, d)
 				if err != nil {
@@ -100,6 +119,7 @@ func Open(ctx context.Context, o Options, notices io.Writer) (_ *Server, err err
 			}),
 			MaxRequests: o.MaxRequests, MaxPerTenant: o.MaxPerTenant, StallTimeout: o.StallTimeout,
 		},
+		Shm:    socket,
 		Listen: o.Listen, AdminListen: o.AdminListen, MaxConnections: o.MaxConnections, TLS: conf, Profile: o.Profile, Scrubber: store,
 		ShutdownTimeout: o.ShutdownTimeout, Logger: o.Logger, Registry: reg,
 	})

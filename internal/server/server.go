@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/objcached/objcached/gateway"
+	"github.com/objcached/objcached/transport/shm"
 )
 
 // Config says what to run. Gateway.Store and Gateway.Tenants are required.
@@ -27,6 +28,8 @@ type Config struct {
 	TLS         *tls.Config
 	Profile     bool // serve /debug/pprof on the admin endpoint
 
+	// Shm takes clients' memory; nil for none. It is closed with the server.
+	Shm *shm.Server
 	// MaxConnections bounds the open connections of the S3 endpoint; default
 	// DefaultMaxConnections.
 	MaxConnections int
@@ -144,7 +147,15 @@ func (s *Server) Close() error {
 	if s.adminLis != nil {
 		err = errors.Join(err, s.adminLis.Close())
 	}
-	return errors.Join(err, s.cfg.Gateway.Store.Close())
+	return errors.Join(err, s.closeShm(), s.cfg.Gateway.Store.Close())
+}
+
+// closeShm ends the deliveries into clients' memory that are still under way.
+func (s *Server) closeShm() error {
+	if s.cfg.Shm == nil {
+		return nil
+	}
+	return s.cfg.Shm.Close()
 }
 
 // Run serves until ctx ends, says "listening on URL" on stdout when it is
@@ -174,7 +185,7 @@ func (s *Server) Run(ctx context.Context, stdout io.Writer) error {
 	if s.admin != nil {
 		err = errors.Join(err, s.admin.Close())
 	}
-	return errors.Join(err, s.cfg.Gateway.Store.Close())
+	return errors.Join(err, s.closeShm(), s.cfg.Gateway.Store.Close())
 }
 
 func (s *Server) serveFront() error {

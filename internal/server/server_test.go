@@ -60,6 +60,7 @@ type running struct {
 	stop    context.CancelFunc
 	done    chan error
 	notices bytes.Buffer
+	log     *logBuffer // of startShm
 }
 
 func start(t *testing.T, o Options) *running {

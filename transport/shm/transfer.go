@@ -1,0 +1,137 @@
+//go:build linux
+
+package shm
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/objcached/objcached/transport"
+)
+
+// Transfer is one delivery into a client's memory: a transport.Sink whose
+// offsets are counted from the start of its window. It is not ordered.
+//
+// Close says that the delivery is over. Until then the memory stays mapped,
+// also after the client has gone.
+type Transfer struct {
+	r      *registration
+	win    []byte
+	words  []byte // the mapping of all rows
+	slot   int
+	first  int // model layer of the row's first word
+	layers int
+	gen    uint32
+	cancel context.CancelCauseFunc
+	gone   atomic.Bool // the client has withdrawn its memory
+
+	mu     sync.Mutex
+	lent   []loan // grabbed and not committed: as many as there are workers
+	closed bool
+}
+
+type loan struct {
+	off int64
+	n   int
+}
+
+var (
+	errRange = errors.New("shm: bytes outside the window")
+	errLent  = errors.New("shm: bytes are lent already, or are not")
+	errLayer = errors.New("shm: no such layer")
+)
+
+// Ordered is false.
+func (t *Transfer) Ordered() bool { return false }
+
+// Grab lends the client's own memory.
+func (t *Transfer) Grab(off int64, n int) ([]byte, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.usable(); err != nil {
+		return nil, err
+	}
+	if off < 0 || n <= 0 || off > int64(len(t.win)) || int64(n) > int64(len(t.win))-off {
+		return nil, errRange
+	}
+	for _, l := range t.lent {
+		if off < l.off+int64(l.n) && l.off < off+int64(n) {
+			return nil, errLent
+		}
+	}
+	t.lent = append(t.lent, loan{off, n})
+	return t.win[off : off+int64(n) : off+int64(n)], nil
+}
+
+// Commit ends the loan at off.
+func (t *Transfer) Commit(off int64, n int) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.usable(); err != nil {
+		return err
+	}
+	for i, l := range t.lent {
+		if l.off == off {
+			if n <= 0 || n > l.n {
+				return errRange
+			}
+			last := len(t.lent) - 1
+			t.lent[i] = t.lent[last]
+			t.lent = t.lent[:last]
+			return nil
+		}
+	}
+	return errLent
+}
+
+func (t *Transfer) usable() error {
+	switch {
+	case t.closed:
+		return transport.ErrClosed
+	case t.gone.Load():
+		return ErrRevoked
+	}
+	return nil
+}
+
+// LayerReady sets the layer's word and wakes the client. Bytes of other layers
+// may be lent meanwhile.
+func (t *Transfer) LayerReady(layer int) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.usable(); err != nil {
+		return err
+	}
+	i := layer - t.first
+	if i < 0 || i >= t.layers {
+		return errLayer
+	}
+	t.announce(1 + i)
+	return nil
+}
+
+// announce sets a word of the row. The store orders all bytes before it.
+func (t *Transfer) announce(word int) {
+	w := wordAt(t.words, t.slot*row+word)
+	atomic.StoreUint32(w, t.gen)
+	wake(w)
+}
+
+// Close says that nothing more will be written. The caller has let go of what
+// was lent.
+func (t *Transfer) Close() error {
+	t.mu.Lock()
+	if t.closed {
+		t.mu.Unlock()
+		return nil
+	}
+	t.closed = true
+	t.win = nil
+	t.announce(0)
+	t.mu.Unlock()
+	t.cancel(nil)
+	t.r.ended(t)
+	return nil
+}
