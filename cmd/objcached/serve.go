@@ -90,7 +90,7 @@ finish and closes the store; a second signal ends the program at once.`,
 	fl.StringVar(&f.verify, "verify", "always", "when reads check the CRC of each block: always, first-read (once per start) or off")
 	fl.Var(&f.threshold, "mode-threshold", "payload from which a layerwise GET with delivery auto goes layer by layer; below it goes chunk by chunk")
 	fl.StringVar(&f.ShmListen, "shm-listen", "", "path of a Unix socket, made with mode 0600, at which clients on this host hand over memory for layers to be put into; empty for none")
-	fl.Var(&f.shmBytes, "shm-bytes", "most memory that clients may hand over (default 64GiB)")
+	fl.Var(&f.shmBytes, "shm-bytes", "most memory that clients may hand over (default half of the machine's)")
 	fl.Var(&f.capacity, "capacity", "most that the store may take (default: 90 % of what is free)")
 	fl.Var(&f.volumeSize, "volume-size", "size of new volume files (default: chosen by the store)")
 	fl.IntVar(&f.MaxConnections, "max-connections", 0, "connections open; others are closed (default: 8192, or half of the descriptors of the process if that is less)")

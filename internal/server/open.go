@@ -61,7 +61,7 @@ func Open(ctx context.Context, o Options, notices io.Writer) (_ *Server, err err
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.MaxPerTenant == 0 && o.Credentials != "" {
+	if o.MaxPerTenant == 0 && o.Credentials != "" && o.MaxRequests > 0 {
 		o.MaxPerTenant = max(1, o.MaxRequests*3/4)
 	}
 	var conf *tls.Config

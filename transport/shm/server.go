@@ -23,7 +23,7 @@ type Owner struct{ Tenant, AccessKey string }
 
 // Config bounds what clients may hold. A zero field means its default.
 type Config struct {
-	Bytes       int64 // mapped or about to be, of all clients; default 64 GiB
+	Bytes       int64 // mapped or about to be, of all clients; default half of the machine's
 	TenantBytes int64 // of one tenant; default Bytes
 
 	Registrations       int // of all clients; default 1024
@@ -48,7 +48,7 @@ func (c *Config) setDefaults() {
 		}
 	}
 	if c.Bytes <= 0 {
-		c.Bytes = 64 << 30
+		c.Bytes = halfOfMemory()
 	}
 	if c.TenantBytes <= 0 {
 		c.TenantBytes = c.Bytes

@@ -16,6 +16,16 @@ import (
 // neither can that.
 const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
+// halfOfMemory is half of the machine's memory, in bytes. What clients hand
+// over is in memory as soon as it is mapped, whether they touch it or not.
+func halfOfMemory() int64 {
+	var i unix.Sysinfo_t
+	if err := unix.Sysinfo(&i); err != nil {
+		return 1 << 30 // it never fails on a valid pointer
+	}
+	return int64(i.Totalram) * int64(i.Unit) / 2
+}
+
 // newMemory makes a sealed memfd of n bytes and maps it.
 func newMemory(name string, n int64, more int) (*os.File, []byte, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
