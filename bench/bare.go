@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"strconv"
@@ -13,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/objcached/objcached/internal/lowwater"
 )
 
 // Geometry is N chunks of L layers of S bytes.
@@ -227,23 +230,29 @@ func (h *BareHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // newBareTransport is what the bare loop reads through: as few parts as
-// net/http allows, with the client's buffer size.
-func newBareTransport() *http.Transport {
-	return &http.Transport{ReadBufferSize: 64 << 10, DisableCompression: true}
+// net/http allows, with the client's buffer size. Marked: like the client, it
+// sleeps until much of a large read has come.
+func newBareTransport(marked bool) *http.Transport {
+	dial := new(net.Dialer).DialContext
+	if marked {
+		dial = lowwater.Dialer(dial)
+	}
+	return &http.Transport{DialContext: dial, ReadBufferSize: 64 << 10, DisableCompression: true}
 }
 
 // bareClient is the reading loop against a BareHandler: the same reads into
 // the same memory as the client's, and nothing around them.
 type bareClient struct {
-	http *http.Client
-	url  string
-	g    Geometry
+	http  *http.Client
+	url   string
+	g     Geometry
+	write int64 // bytes the server writes at a time
 }
 
-func (c *bareClient) get(ctx context.Context, dst []byte, write int64) (Sample, error) {
+func (c *bareClient) get(ctx context.Context, dst []byte) (Sample, error) {
 	var s Sample
 	start := time.Now()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+"/?write="+strconv.FormatInt(write, 10), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+"/?write="+strconv.FormatInt(c.write, 10), nil)
 	if err != nil {
 		return s, err
 	}
@@ -271,14 +280,15 @@ func (c *bareClient) get(ctx context.Context, dst []byte, write int64) (Sample, 
 // writeSizes are what the bare server is tried with; the best is its limit.
 var writeSizes = []int64{64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20, 4 << 20}
 
-// bestWrite finds the write size that is fastest here and now.
-func (c *bareClient) bestWrite(ctx context.Context, dst []byte, rounds int, step func(int64)) (int64, error) {
+// bestWrite sets the write size that is fastest here and now.
+func (c *bareClient) bestWrite(ctx context.Context, dst []byte, rounds int, step func(int64)) error {
 	times := make([][]float64, len(writeSizes))
 	for range rounds {
 		for i, w := range writeSizes {
-			s, err := c.get(ctx, dst, w)
+			c.write = w
+			s, err := c.get(ctx, dst)
 			if err != nil {
-				return 0, err
+				return err
 			}
 			times[i] = append(times[i], s.Total.Seconds())
 			step(1)
@@ -290,5 +300,6 @@ func (c *bareClient) bestWrite(ctx context.Context, dst []byte, rounds int, step
 			best = i
 		}
 	}
-	return writeSizes[best], nil
+	c.write = writeSizes[best]
+	return nil
 }

@@ -119,27 +119,29 @@ func (b *Layerwise) Run(ctx context.Context) (_ *LayerwiseReport, err error) {
 	}
 	defer cleanup(free)
 
-	bareTransport := newBareTransport()
-	defer bareTransport.CloseIdleConnections()
-	bare := &bareClient{http: &http.Client{Transport: bareTransport}, url: url, g: b.Geometry}
-	bar = b.Progress("finding the bare loop's best write size", int64(3*len(writeSizes)))
-	write, err := bare.bestWrite(ctx, dst, 3, bar.Add)
-	bar.Done()
-	if err != nil {
-		return nil, err
+	bar = b.Progress("finding the bare loops' best write sizes", int64(2*3*len(writeSizes)))
+	defer bar.Done()
+	var bare [2]*bareClient
+	for i := range bare {
+		tr := newBareTransport(i == 1)
+		defer tr.CloseIdleConnections()
+		bare[i] = &bareClient{http: &http.Client{Transport: tr}, url: url, g: b.Geometry}
+		if err := bare[i].bestWrite(ctx, dst, 3, bar.Add); err != nil {
+			return nil, err
+		}
 	}
+	bar.Done()
 
 	core := minio.Core{Client: plain}
 	report := &LayerwiseReport{
 		Command: b.Command, Machine: ThisMachine(), Geometry: b.Geometry, Rounds: b.Rounds, Concurrency: b.Concurrency,
-		PayloadBytes: b.Payload(), BareWriteBytes: write,
+		PayloadBytes: b.Payload(), BareWriteBytes: bare[0].write, MarkedWriteBytes: bare[1].write,
 	}
 	things := []thing{
 		{key: "memory", name: "bare limit in memory: pread + CRC32C", run: mem.memory},
-		{key: "bare-http", name: "bare limit over loopback HTTP", run: func(ctx context.Context, dst []byte) (Sample, error) {
-			return bare.get(ctx, dst, write)
-		}},
-		{key: "layerwise", name: "layer-major body, client.GetLayers", run: func(ctx context.Context, dst []byte) (Sample, error) {
+		{key: "bare-http", name: "bare limit over loopback HTTP", run: bare[0].get},
+		{key: "bare-http-marked", name: "the same, the reader with a low-water mark", run: bare[1].get},
+		{key: "layerwise", name: "layer-major body, client.GetLayers", limit: "bare-http-marked", run: func(ctx context.Context, dst []byte) (Sample, error) {
 			return b.layerwise(ctx, c, keys, dst, report)
 		}},
 		{key: "whole", name: "whole-object GETs, minio-go", chunkMajor: true, run: func(ctx context.Context, dst []byte) (Sample, error) {

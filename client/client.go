@@ -26,6 +26,8 @@ import (
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
 	"github.com/minio/minio-go/v7/pkg/s3utils"
+
+	"github.com/objcached/objcached/internal/lowwater"
 )
 
 // BucketStyle says where the bucket's name goes.
@@ -122,7 +124,7 @@ func New(cfg Config) (*Client, error) {
 
 	rt := cfg.Transport
 	if rt == nil {
-		c.ownConn = newTransport(cfg)
+		c.ownConn = newTransport(cfg, c.tls)
 		rt = c.ownConn
 	}
 	c.http = &http.Client{
@@ -200,11 +202,16 @@ func (cfg Config) withDefaults() Config {
 
 // newTransport is net/http's with what large bodies want: no compression, a
 // read buffer that is no larger than a slice (so that reads go around it) and
-// as many idle connections as one call uses.
-func newTransport(cfg Config) *http.Transport {
+// as many idle connections as one call uses. Large reads are not woken for every
+// packet.
+func newTransport(cfg Config, tls bool) *http.Transport {
+	dial := (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+	if !tls { // which reads ahead
+		dial = lowwater.Dialer(dial)
+	}
 	return &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+		DialContext:           dial,
 		TLSClientConfig:       cfg.TLS,
 		TLSHandshakeTimeout:   10 * time.Second,
 		MaxIdleConns:          0,
