@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/objcached/objcached/descriptor"
+	"github.com/objcached/objcached/transport/registry"
 	"github.com/objcached/objcached/transport/shm"
 )
 
@@ -29,7 +30,7 @@ type Buffer struct {
 
 	slots chan int // free
 	mu    sync.Mutex
-	gens  [shm.Slots]int64 // generations used of each slot
+	gens  [registry.Slots]int64 // generations used of each slot
 	ended bool
 }
 
@@ -50,13 +51,13 @@ func (c *Client) Register(ctx context.Context, n int64) (*Buffer, error) {
 	if err != nil {
 		return nil, &Error{Code: "SharedMemory", Matched: -1, Err: err}
 	}
-	b := &Buffer{c: c, mem: mem, n: n, slots: make(chan int, shm.Slots)}
+	b := &Buffer{c: c, mem: mem, n: n, slots: make(chan int, registry.Slots)}
 	expires, err := b.register(ctx)
 	if err != nil {
 		_ = mem.Close(letGo) // the registration's error counts
 		return nil, err
 	}
-	for s := range shm.Slots {
+	for s := range registry.Slots {
 		b.slots <- s
 	}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
@@ -74,7 +75,7 @@ func (b *Buffer) register(ctx context.Context) (expires time.Duration, err error
 	if socket == "" {
 		socket = a.Socket
 	}
-	if a.NonceBytes != shm.NonceBytes {
+	if a.NonceBytes != registry.NonceBytes {
 		return 0, &Error{Code: "InvalidResponse", Message: fmt.Sprintf("a nonce of %d bytes", a.NonceBytes), Matched: -1}
 	}
 	if err := b.mem.Offer(ctx, socket, a.ID); err != nil {
@@ -83,10 +84,10 @@ func (b *Buffer) register(ctx context.Context) (expires time.Duration, err error
 	if a, err = b.c.kvRegister(ctx, &descriptor.Register{ID: a.ID, Nonce: b.mem.Nonce()}); err != nil {
 		return 0, err
 	}
-	if a.Handle == "" || a.Slots != shm.Slots || a.MaxLayers != shm.MaxLayers {
+	if a.Handle == "" || a.Slots != registry.Slots || a.MaxLayers != registry.MaxLayers {
 		return 0, &Error{Code: "InvalidResponse", Message: "the store's shared memory is of another version", Matched: -1}
 	}
-	clear(b.mem.Bytes()[:shm.NonceBytes])
+	clear(b.mem.Bytes()[:registry.NonceBytes])
 	b.handle = a.Handle
 	return time.Duration(a.ExpiresInMillis) * time.Millisecond, nil
 }
@@ -172,7 +173,7 @@ func (b *Buffer) Close() error {
 func (b *Buffer) nextTag(slot int) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	tag := b.gens[slot]*shm.Slots + int64(slot)
+	tag := b.gens[slot]*registry.Slots + int64(slot)
 	b.gens[slot]++
 	return tag
 }

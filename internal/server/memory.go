@@ -9,61 +9,72 @@ import (
 	"github.com/objcached/objcached/descriptor"
 	"github.com/objcached/objcached/gateway"
 	"github.com/objcached/objcached/tenant"
+	"github.com/objcached/objcached/transport/registry"
 	"github.com/objcached/objcached/transport/shm"
 )
 
 // memory is the gateway's view of shared memory.
-type memory struct{ shm *shm.Server }
+type memory struct {
+	reg *registry.Registry
+	shm *shm.Server
+}
 
-func owner(who *tenant.Identity) shm.Owner {
-	return shm.Owner{Tenant: who.Tenant, AccessKey: who.AccessKey}
+func owner(who *tenant.Identity) registry.Owner {
+	return registry.Owner{Tenant: who.Tenant, AccessKey: who.AccessKey}
 }
 
 // Register implements gateway.Memory.
-func (m memory) Register(_ context.Context, who *tenant.Identity, q *descriptor.Register) (*descriptor.Registered, error) {
+func (m *memory) Register(_ context.Context, who *tenant.Identity, q *descriptor.Register) (*descriptor.Registered, error) {
 	a := new(descriptor.Registered)
 	switch {
 	case q.Handle != "":
-		expires, err := m.shm.Renew(owner(who), q.Handle)
+		expires, err := m.reg.Renew(owner(who), q.Handle)
 		if err != nil {
 			return nil, memoryError("", err)
 		}
 		a.ExpiresInMillis = expires.Milliseconds()
 	case q.ID != "":
-		handle, expires, err := m.shm.Confirm(owner(who), q.ID, q.Nonce)
+		handle, expires, err := m.reg.Confirm(owner(who), q.ID, q.Nonce)
 		if err != nil {
 			return nil, memoryError("", err)
 		}
-		a.Handle, a.Slots, a.MaxLayers, a.ExpiresInMillis = handle, shm.Slots, shm.MaxLayers, expires.Milliseconds()
+		a.Handle, a.Slots, a.MaxLayers, a.ExpiresInMillis = handle, registry.Slots, registry.MaxLayers, expires.Milliseconds()
 	default:
 		id, expires, err := m.shm.Reserve(owner(who), q.Length)
 		if err != nil {
 			return nil, memoryError("", err)
 		}
-		a.ID, a.Socket, a.NonceBytes, a.ExpiresInMillis = id, m.shm.Path(), shm.NonceBytes, expires.Milliseconds()
+		a.ID, a.Socket, a.NonceBytes, a.ExpiresInMillis = id, m.shm.Path(), registry.NonceBytes, expires.Milliseconds()
 	}
 	return a, nil
 }
 
+// Close ends the deliveries that are under way.
+func (m *memory) Close() error { return errors.Join(m.shm.Close(), m.reg.Close()) }
+
 // Deliver implements gateway.Memory.
-func (m memory) Deliver(ctx context.Context, who *tenant.Identity, y gateway.Delivery, d *descriptor.Descriptor) (*descriptor.Summary, error) {
+func (m *memory) Deliver(ctx context.Context, who *tenant.Identity, y gateway.Delivery, d *descriptor.Descriptor) (*descriptor.Summary, error) {
 	sum := &descriptor.Summary{Mode: y.Mode(), Matched: y.Matched(), PerLayerMicros: []int64{}}
 	prepared, ok := y.(*deliver.Delivery)
 	if !ok {
 		return sum, fmt.Errorf("a delivery of type %T", y) // wired wrongly
 	}
 	t := d.Target
-	ctx, sink, err := m.shm.Open(ctx, owner(who), shm.Window{Handle: t.Handle, Offset: t.Offset, Length: t.Length,
+	ctx, grant, err := m.reg.Open(ctx, owner(who), registry.Window{Handle: t.Handle, Offset: t.Offset, Length: t.Length,
 		Tag: t.Tag, FirstLayer: d.FirstLayer, Layers: d.LayerCount})
 	if err != nil {
 		return sum, memoryError("rdma_target.", err)
+	}
+	sink, err := grant.Sink()
+	if err != nil {
+		return sum, err
 	}
 	res, err := prepared.DeliverInto(ctx, sink)
 	sum.Bytes = res.Bytes
 	for _, took := range res.Layers {
 		sum.PerLayerMicros = append(sum.PerLayerMicros, took.Microseconds())
 	}
-	if errors.Is(err, shm.ErrRevoked) {
+	if errors.Is(err, registry.ErrRevoked) {
 		err = &descriptor.FieldError{Field: "rdma_target.handle", Reason: "the memory was withdrawn"}
 	}
 	return sum, err
@@ -74,18 +85,18 @@ var memoryFields = []struct {
 	err   error
 	field string
 }{
-	{shm.ErrHandle, "handle"}, {shm.ErrID, "id"}, {shm.ErrNoPeer, "id"}, {shm.ErrNonce, "nonce"}, {shm.ErrTag, "tag"},
-	{shm.ErrWindow, "length"}, {shm.ErrLength, "length"},
+	{registry.ErrHandle, "handle"}, {registry.ErrID, "id"}, {registry.ErrNoPeer, "id"}, {registry.ErrNonce, "nonce"}, {registry.ErrTag, "tag"},
+	{registry.ErrWindow, "length"}, {registry.ErrLength, "length"}, {shm.ErrLength, "length"},
 }
 
 // memoryError says an error of shm in the gateway's words.
 func memoryError(prefix string, err error) error {
-	var busy *shm.BusyError
+	var busy *registry.BusyError
 	switch {
 	case errors.As(err, &busy):
 		return &descriptor.BusyError{Limit: busy.Limit}
-	case errors.Is(err, shm.ErrLayers):
-		return &descriptor.FieldError{Field: "layer_count", Reason: fmt.Sprintf("over the limit of %d layers into memory", shm.MaxLayers)}
+	case errors.Is(err, registry.ErrLayers):
+		return &descriptor.FieldError{Field: "layer_count", Reason: fmt.Sprintf("over the limit of %d layers into memory", registry.MaxLayers)}
 	}
 	for _, f := range memoryFields {
 		if errors.Is(err, f.err) {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -17,6 +18,7 @@ import (
 	"github.com/objcached/objcached/gateway"
 	"github.com/objcached/objcached/storage"
 	"github.com/objcached/objcached/storage/local"
+	"github.com/objcached/objcached/transport/registry"
 	"github.com/objcached/objcached/transport/shm"
 )
 
@@ -47,7 +49,7 @@ type Options struct {
 	ShutdownTimeout time.Duration
 	ModeThreshold   int64 // bytes; see deliver.Config.Threshold
 	// ShmListen is the path of the Unix socket that takes clients' memory;
-	// empty: none. ShmBytes is the most they may register; 0: shm.Config's default.
+	// empty: none. ShmBytes is the most they may register; 0: half of the machine's.
 	ShmListen string
 	ShmBytes  int64
 	Profile   bool
@@ -93,18 +95,19 @@ func Open(ctx context.Context, o Options, notices io.Writer) (_ *Server, err err
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registerStore(reg, store.Stats)
 	var mem gateway.Memory
-	var socket *shm.Server
+	var memCloser io.Closer
 	if o.ShmListen != "" {
-		if socket, err = shm.Listen(o.ShmListen, shm.Config{Bytes: o.ShmBytes, Logger: o.Logger}); err != nil {
-			return nil, err
+		m := &memory{reg: registry.New(registry.Config{Bytes: cmp.Or(o.ShmBytes, shm.HalfOfMemory())})}
+		if m.shm, err = shm.Listen(o.ShmListen, m.reg, o.Logger); err != nil {
+			return nil, errors.Join(err, m.reg.Close())
 		}
 		defer func() {
 			if err != nil {
-				err = errors.Join(err, socket.Close())
+				err = errors.Join(err, m.Close())
 			}
 		}()
-		registerMemory(reg, socket.Stats)
-		mem = memory{socket}
+		registerMemory(reg, m.reg.Stats)
+		mem, memCloser = m, m
 	}
 	data := deliver.New(store, deliver.Config{Threshold: o.ModeThreshold, Observer: newDeliveries(reg)})
 	return New(Config{
@@ -119,7 +122,7 @@ func Open(ctx context.Context, o Options, notices io.Writer) (_ *Server, err err
 			}),
 			MaxRequests: o.MaxRequests, MaxPerTenant: o.MaxPerTenant, StallTimeout: o.StallTimeout,
 		},
-		Shm:    socket,
+		Memory: memCloser,
 		Listen: o.Listen, AdminListen: o.AdminListen, MaxConnections: o.MaxConnections, TLS: conf, Profile: o.Profile, Scrubber: store,
 		ShutdownTimeout: o.ShutdownTimeout, Logger: o.Logger, Registry: reg,
 	})

@@ -463,7 +463,7 @@ func TestClientsKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before := r.s.cfg.Shm.Stats()
+	before := r.s.cfg.Memory.(*memory).reg.Stats()
 	http.DefaultClient.CloseIdleConnections()
 	fds, threads := openFiles(t), runtime.NumGoroutine()
 
@@ -521,7 +521,7 @@ func TestClientsKilled(t *testing.T) {
 	}
 	c.Close() // its idle connections would count
 	for i := 0; ; i++ {
-		now := r.s.cfg.Shm.Stats()
+		now := r.s.cfg.Memory.(*memory).reg.Stats()
 		if now == before && openFiles(t) <= fds && runtime.NumGoroutine() <= threads {
 			break
 		}
