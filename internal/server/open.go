@@ -49,10 +49,13 @@ type Options struct {
 	ShutdownTimeout time.Duration
 	ModeThreshold   int64 // bytes; see deliver.Config.Threshold
 	// ShmListen is the path of the Unix socket that takes clients' memory;
-	// empty: none. ShmBytes is the most they may register; 0: half of the machine's.
+	// empty: none. ShmBytes is the most they may register, by whatever transport;
+	// 0: half of the machine's.
 	ShmListen string
 	ShmBytes  int64
-	Profile   bool
+	// Transports reach clients' memory too; clients prefer the first.
+	Transports []OpenTransport
+	Profile    bool
 
 	Logger *slog.Logger
 }
@@ -94,12 +97,16 @@ func Open(ctx context.Context, o Options, notices io.Writer) (_ *Server, err err
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registerStore(reg, store.Stats)
+	transports := o.Transports
+	if o.ShmListen != "" { // first: where it can be had, nothing is faster
+		transports = append([]OpenTransport{openShm(o.ShmListen)}, transports...)
+	}
 	var mem gateway.Memory
 	var memCloser io.Closer
-	if o.ShmListen != "" {
-		m := &memory{reg: registry.New(registry.Config{Bytes: cmp.Or(o.ShmBytes, shm.HalfOfMemory())})}
-		if m.shm, err = shm.Listen(o.ShmListen, m.reg, o.Logger); err != nil {
-			return nil, errors.Join(err, m.reg.Close())
+	if len(transports) > 0 {
+		var m *memory
+		if m, err = openMemory(registry.Config{Bytes: cmp.Or(o.ShmBytes, shm.HalfOfMemory())}, transports, o.Logger); err != nil {
+			return nil, err
 		}
 		defer func() {
 			if err != nil {

@@ -21,8 +21,9 @@ type Window struct {
 type Grant struct {
 	Offset, Length     int64 // of the window, in the memory
 	FirstLayer, Layers int
-	Slot               int    // see Slot
-	Generation         uint32 // see Generation
+	Tag                int64
+	Slot               int    // of the tag, see Slot
+	Generation         uint32 // of the tag, see Generation
 
 	r       *Registration
 	cancel  context.CancelCauseFunc
@@ -62,15 +63,15 @@ func (g *Registry) Open(ctx context.Context, owner Owner, w Window) (context.Con
 	g.total.Transfers++
 	h.Transfers++
 	ctx, cancel := context.WithCancelCause(ctx)
-	t := &Grant{Offset: w.Offset, Length: w.Length, FirstLayer: w.FirstLayer, Layers: w.Layers, Slot: slot, Generation: gen, r: r, cancel: cancel}
+	t := &Grant{Offset: w.Offset, Length: w.Length, FirstLayer: w.FirstLayer, Layers: w.Layers, Tag: w.Tag, Slot: slot, Generation: gen, r: r, cancel: cancel}
 	r.grants[t] = struct{}{}
 	return ctx, t, nil
 }
 
 // Sink is the window as its transport writes to it; closing it closes the
-// grant. After an error the grant is closed too.
-func (t *Grant) Sink() (transport.Sink, error) {
-	s, err := t.r.mem.Sink(t) // mem is released after the last grant only
+// grant. After an error the grant is closed too. ctx is the one of Open.
+func (t *Grant) Sink(ctx context.Context) (transport.Sink, error) {
+	s, err := t.r.mem.Sink(ctx, t) // mem is released after the last grant only
 	if err != nil {
 		t.Close()
 		return nil, err

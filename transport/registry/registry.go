@@ -85,8 +85,10 @@ type Memory interface {
 	WriteNonce(ctx context.Context, nonce []byte) error
 	// Sink lends the grant's window to one delivery. The sink owns the grant
 	// and closes it when nothing more can be written; after an error it is the
-	// caller's still. Sinks with different grants are used at the same time.
-	Sink(g *Grant) (transport.Sink, error)
+	// caller's still. ctx is the delivery's, see Registry.Open. An error that
+	// wraps one of this package's is the client's fault, as it is from Open.
+	// Sinks with different grants are used at the same time.
+	Sink(ctx context.Context, g *Grant) (transport.Sink, error)
 	// Release lets go of the memory, and then tells the client so if the
 	// transport can. It is called once, also after a WriteNonce that failed,
 	// when no sink is open and none will be.

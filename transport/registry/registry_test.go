@@ -61,7 +61,7 @@ func (s ramSink) Close() error {
 	return s.Sink.Close()
 }
 
-func (m *ram) Sink(g *Grant) (transport.Sink, error) {
+func (m *ram) Sink(_ context.Context, g *Grant) (transport.Sink, error) {
 	if m.failure != nil {
 		return nil, m.failure
 	}
@@ -364,7 +364,7 @@ func TestRevokeWaits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sink, err := grant.Sink()
+	sink, err := grant.Sink(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -413,7 +413,7 @@ func TestSinkFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := grant.Sink(); !errors.Is(err, m.failure) {
+	if _, err := grant.Sink(t.Context()); !errors.Is(err, m.failure) {
 		t.Errorf("Sink: %v", err)
 	}
 	if st := g.Stats(); st.Transfers != 0 {
@@ -427,7 +427,7 @@ func TestSinkFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sink, err := grant.Sink()
+	sink, err := grant.Sink(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -499,7 +499,7 @@ func TestConcurrent(t *testing.T) {
 							t.Error(err)
 							return
 						}
-						if sink, err := grant.Sink(); err != nil || sink.Close() != nil {
+						if sink, err := grant.Sink(t.Context()); err != nil || sink.Close() != nil {
 							t.Error(err)
 						}
 					})

@@ -33,7 +33,7 @@ func (s server) Open(ctx context.Context, owner registry.Owner, w registry.Windo
 	if err != nil {
 		return nil, nil, err
 	}
-	sink, err := g.Sink()
+	sink, err := g.Sink(ctx)
 	if err != nil {
 		return nil, nil, err
 	}

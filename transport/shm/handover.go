@@ -32,7 +32,7 @@ func (m *mapping) WriteNonce(_ context.Context, nonce []byte) error {
 }
 
 // Sink implements registry.Memory: a *Transfer.
-func (m *mapping) Sink(g *registry.Grant) (transport.Sink, error) {
+func (m *mapping) Sink(_ context.Context, g *registry.Grant) (transport.Sink, error) {
 	end := g.Offset + g.Length
 	return &Transfer{grant: g, win: m.mem[g.Offset:end:end], words: m.words, lent: make([]loan, 0, 16)}, nil
 }
