@@ -138,8 +138,8 @@ func (m *memory) Deliver(ctx context.Context, who *tenant.Identity, y gateway.De
 	for _, took := range res.Layers {
 		sum.PerLayerMicros = append(sum.PerLayerMicros, took.Microseconds())
 	}
-	if errors.Is(err, registry.ErrRevoked) {
-		err = &descriptor.FieldError{Field: "rdma_target.handle", Reason: "the memory was withdrawn"}
+	if err != nil {
+		err = memoryError("rdma_target.", err)
 	}
 	return sum, err
 }
@@ -150,7 +150,7 @@ var memoryFields = []struct {
 	field string
 }{
 	{registry.ErrHandle, "handle"}, {registry.ErrID, "id"}, {registry.ErrNoPeer, "id"}, {registry.ErrNonce, "nonce"}, {registry.ErrTag, "tag"},
-	{registry.ErrWindow, "length"}, {registry.ErrLength, "length"},
+	{registry.ErrWindow, "length"}, {registry.ErrLength, "length"}, {registry.ErrRevoked, "handle"},
 }
 
 // memoryError says an error of package registry in the gateway's words.

@@ -205,6 +205,9 @@ func TestSecondTransport(t *testing.T) {
 	peer.fails = fmt.Errorf("%w: of this transport", registry.ErrTag)
 	status, body = get(4)
 	refused(t, "a tag that the transport has no room for", status, body, 400, "<ArgumentName>rdma_target.tag")
+	peer.fails = registry.ErrRevoked
+	status, body = get(6)
+	refused(t, "a peer that has just gone", status, body, 400, "<ArgumentName>rdma_target.handle")
 	peer.fails = errors.New("out of order")
 	status, body = get(5)
 	refused(t, "a transport that fails", status, body, 500, "InternalError")
@@ -218,7 +221,7 @@ func TestSecondTransport(t *testing.T) {
 	if !peer.released {
 		t.Error("the memory was not released")
 	}
-	status, body = get(6)
+	status, body = get(7)
 	refused(t, "a delivery after that", status, body, 400, "<ArgumentName>rdma_target.handle")
 	status, body = register(fmt.Sprintf(`{"handle":%q,"withdraw":true}`, a.Handle))
 	refused(t, "withdrawing again", status, body, 400, "<ArgumentName>handle")
