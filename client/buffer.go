@@ -1,18 +1,15 @@
-//go:build linux
-
 package client
 
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"sync"
 	"time"
 
 	"github.com/objcached/objcached/descriptor"
-	"github.com/objcached/objcached/transport/shm"
+	"github.com/objcached/objcached/transport/registry"
 )
 
 // Buffer is memory that the store writes layers to. It may be used
@@ -20,7 +17,7 @@ import (
 // not overlap.
 type Buffer struct {
 	c      *Client
-	mem    *shm.Memory
+	mem    memory
 	n      int64
 	handle string
 	ctx    context.Context // ends at Close; transfers and renewals live under it
@@ -29,7 +26,7 @@ type Buffer struct {
 
 	slots chan int // free
 	mu    sync.Mutex
-	gens  [shm.Slots]int64 // generations used of each slot
+	gens  [registry.Slots]int64 // generations used of each slot
 	ended bool
 }
 
@@ -38,76 +35,27 @@ type Buffer struct {
 // it holds are no one else's once the Buffer is closed.
 const letGo = 5 * time.Second
 
-// Register makes n bytes of memory and lets the store write to them. The store
-// must run on this host with a socket for it (serve --shm-listen), else the
-// error is an *Error with code NotImplemented. ctx bounds the registration, not
-// the Buffer's life; Close ends that.
+// Register makes n bytes of memory and lets the store write to them: shared
+// memory where the store runs on this host and has a socket for it (serve
+// --shm-listen), else by another of the providers that the store offers. If
+// there is none that can be used from here, the error is an *Error with code
+// NotImplemented. ctx bounds the registration, not the Buffer's life; Close ends
+// that.
 func (c *Client) Register(ctx context.Context, n int64) (*Buffer, error) {
 	if n <= 0 {
 		return nil, invalid("length", "is %d", n)
 	}
-	mem, err := shm.NewMemory(n)
+	mem, a, err := c.register(ctx, n)
 	if err != nil {
-		return nil, &Error{Code: "SharedMemory", Matched: -1, Err: err}
-	}
-	b := &Buffer{c: c, mem: mem, n: n, slots: make(chan int, shm.Slots)}
-	expires, err := b.register(ctx)
-	if err != nil {
-		_ = mem.Close(letGo) // the registration's error counts
 		return nil, err
 	}
-	for s := range shm.Slots {
+	b := &Buffer{c: c, mem: mem, n: n, handle: a.Handle, slots: make(chan int, registry.Slots)}
+	for s := range registry.Slots {
 		b.slots <- s
 	}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
-	b.work.Go(func() { b.renew(expires) })
+	b.work.Go(func() { b.renew(time.Duration(a.ExpiresInMillis) * time.Millisecond) })
 	return b, nil
-}
-
-// register goes through the steps that transport/shm describes.
-func (b *Buffer) register(ctx context.Context) (expires time.Duration, err error) {
-	a, err := b.c.kvRegister(ctx, &descriptor.Register{Provider: descriptor.ProviderShm, Length: int64(len(b.mem.Bytes()))})
-	if err != nil {
-		return 0, err
-	}
-	socket := b.c.cfg.ShmSocket
-	if socket == "" {
-		socket = a.Socket
-	}
-	if a.NonceBytes != shm.NonceBytes {
-		return 0, &Error{Code: "InvalidResponse", Message: fmt.Sprintf("a nonce of %d bytes", a.NonceBytes), Matched: -1}
-	}
-	if err := b.mem.Offer(ctx, socket, a.ID); err != nil {
-		return 0, &Error{Code: "SharedMemory", Matched: -1, Err: err}
-	}
-	if a, err = b.c.kvRegister(ctx, &descriptor.Register{ID: a.ID, Nonce: b.mem.Nonce()}); err != nil {
-		return 0, err
-	}
-	if a.Handle == "" || a.Slots != shm.Slots || a.MaxLayers != shm.MaxLayers {
-		return 0, &Error{Code: "InvalidResponse", Message: "the store's shared memory is of another version", Matched: -1}
-	}
-	clear(b.mem.Bytes()[:shm.NonceBytes])
-	b.handle = a.Handle
-	return time.Duration(a.ExpiresInMillis) * time.Millisecond, nil
-}
-
-// kvRegister sends one registration request.
-func (c *Client) kvRegister(ctx context.Context, q *descriptor.Register) (*descriptor.Registered, error) {
-	body, err := descriptor.MarshalRegister(q)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := c.send(ctx, call{method: http.MethodPost, query: "kv-register", body: body,
-		header: map[string]string{"Content-Type": "application/json"}})
-	if err != nil {
-		return nil, err
-	}
-	defer drain(resp.Body)
-	a := new(descriptor.Registered)
-	if err := readJSON(resp, a); err != nil {
-		return nil, err
-	}
-	return a, nil
 }
 
 // maxJSON is as much of a JSON answer as is read: 1024 layers take 20 KB.
@@ -138,7 +86,7 @@ func (b *Buffer) renew(expires time.Duration) {
 		case <-b.mem.Gone():
 			return
 		case <-t.C:
-			if _, err := b.c.kvRegister(b.ctx, &descriptor.Register{Handle: b.handle}); err != nil && b.ctx.Err() == nil {
+			if err := b.c.kvRegister(b.ctx, &descriptor.Register{Handle: b.handle}, new(descriptor.Registered)); err != nil && b.ctx.Err() == nil {
 				b.c.log.WarnContext(b.ctx, "renewing registered memory", "error", err)
 			}
 		}
@@ -165,14 +113,32 @@ func (b *Buffer) Close() error {
 	b.mu.Unlock()
 	b.cancel()
 	b.work.Wait()
+	if !b.mem.noticed() {
+		b.tell()
+	}
 	return b.mem.Close(letGo)
+}
+
+// tell tells the store that the memory is taken back, so that it no longer
+// counts. A store that does not answer finds out when the handle expires.
+func (b *Buffer) tell() {
+	select {
+	case <-b.mem.Gone():
+		return
+	default:
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), letGo)
+	defer cancel()
+	if err := b.c.kvRegister(ctx, &descriptor.Register{Handle: b.handle, Withdraw: true}, new(descriptor.Registered)); err != nil {
+		b.c.log.DebugContext(ctx, "withdrawing registered memory", "error", err)
+	}
 }
 
 // nextTag is a new tag of a slot that the caller has.
 func (b *Buffer) nextTag(slot int) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	tag := b.gens[slot]*shm.Slots + int64(slot)
+	tag := b.gens[slot]*registry.Slots + int64(slot)
 	b.gens[slot]++
 	return tag
 }

@@ -104,6 +104,8 @@ type Client struct {
 	kv   support
 	rand func() float64
 
+	transports []openFunc // of registered memory
+
 	bufs    sync.Pool       // *[]byte: layer buffers of GetLayers
 	ownConn *http.Transport // nil if the caller gave one
 }
@@ -118,7 +120,7 @@ func New(cfg Config) (*Client, error) {
 		return nil, invalid("Bucket", "%v", err)
 	}
 	cfg = cfg.withDefaults()
-	c := &Client{cfg: cfg, log: cfg.Logger, tls: u.Scheme == "https", rand: rand.Float64}
+	c := &Client{cfg: cfg, log: cfg.Logger, tls: u.Scheme == "https", rand: rand.Float64, transports: transports}
 	c.kv.redetect = cfg.RedetectAfter
 	c.kv.now = cfg.Now
 

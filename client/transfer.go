@@ -1,5 +1,3 @@
-//go:build linux
-
 package client
 
 import (
@@ -10,7 +8,6 @@ import (
 	"time"
 
 	"github.com/objcached/objcached/descriptor"
-	"github.com/objcached/objcached/transport/shm"
 )
 
 // Transfer is a prefix on its way into a Buffer. Its methods may be called
@@ -106,6 +103,10 @@ func (t *Transfer) run(ctx context.Context) {
 	answered := true
 	for attempt := 0; ; attempt++ {
 		tag := t.b.nextTag(t.slot)
+		if tag > t.b.mem.lastTag() {
+			t.err = &Error{Code: "Closed", Message: "the buffer has used up its tags: register another", Matched: -1}
+			break
+		}
 		t.tag.Store(tag)
 		var wait time.Duration
 		var e *Error
@@ -120,11 +121,10 @@ func (t *Transfer) run(ctx context.Context) {
 		t.err = nil
 	}
 	reusable := answered || t.overSoon()
-	for l := range t.desc.LayerCount {
-		if !t.b.mem.Wait(t.tag.Load(), l, 0) {
-			break
+	if tag := t.tag.Load(); tag >= 0 {
+		for t.ready < t.desc.LayerCount && t.b.mem.Wait(tag, t.ready, 0) {
+			t.ready++
 		}
-		t.ready++
 	}
 	if e, ok := t.err.(*Error); ok {
 		e.LayersReady = t.ready
@@ -176,11 +176,11 @@ func (t *Transfer) send(ctx context.Context, tag int64) (answered bool, wait tim
 }
 
 // overSoon waits, after a request without an answer, for the store to say in
-// the shared words that the transfer is over. A request that the store has not
-// begun yet has no word: then the memory is withdrawn, so that it cannot begin.
+// the memory's transport that the transfer is over. Of a request that the store has
+// not begun yet nothing is said: then the memory is withdrawn, so that it cannot begin.
 func (t *Transfer) overSoon() bool {
 	for range 50 {
-		if t.b.mem.Wait(t.tag.Load(), shm.Over, waitSlice) {
+		if t.b.mem.Wait(t.tag.Load(), over, waitSlice) {
 			return true
 		}
 		select {

@@ -4,43 +4,74 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"math"
 	"strings"
 )
 
 // ProviderShm names memory shared on one host. Every other provider is a fabric's.
 const ProviderShm = "shm"
 
-// maxHandle bounds handles, ids and provider names, in bytes.
-const maxHandle = 128
+// Bounds of what a Register holds, in bytes.
+const (
+	maxHandle  = 128 // handles, ids and provider names
+	MaxAddress = 256 // of an endpoint
+	MaxKey     = 64  // of remote memory
+)
 
-// Register is the body of kv-register, in one of three forms. In JSON:
+// Register is the body of kv-register, in one of five forms. In JSON:
 //
+//	{"providers": true}
+//	    asks by which transports memory can be reached. The answer is a Providers.
 //	{"provider": "shm", "length": 1048576}
 //	    names memory of that many bytes, a multiple of 4,096. The answer has
 //	    an id, under which the memory itself is handed over at the socket.
+//	{"provider": "tcp;ofi_rxm", "length": 1048576, "address": "base64", "key": "base64", "base": 140737353711616}
+//	    names memory on a fabric: the endpoint that it can be written through,
+//	    its remote key, and what its first byte is called there (an address, or 0).
+//	    The answer has an id, and the nonce is in the memory.
 //	{"id": "...", "nonce": "base64url"}
 //	    proves that the sender reads that memory: the nonce is what the server
 //	    has written at its first byte. The answer has the handle.
 //	{"handle": "..."}
 //	    keeps a handle that is not in use from expiring.
+//	{"handle": "...", "withdraw": true}
+//	    takes the memory back. The answer comes when nothing more is written to it.
 //
-// A fabric's provider comes with address (base64), key (base64) and base.
+// A provider is named as its transport names it: shm, or a libfabric provider.
 type Register struct {
+	Providers bool // ask which there are
+
 	Provider string
 	Length   int64
-	Address  []byte
-	Key      []byte
-	Base     int64
+	Address  []byte // 1 to MaxAddress bytes, opaque
+	Key      []byte // 1 to MaxKey bytes, opaque and secret
+	Base     int64  // Base+Length fits an int64
 
 	ID    string
 	Nonce []byte
 
-	Handle string
+	Handle   string
+	Withdraw bool
 }
 
-// Registered is the answer to kv-register, in JSON: after the first form id,
-// socket and nonce_bytes; after the second handle, slots and max_layers; after
-// the third nothing more than expires_in_ms.
+// Providers is the answer to the first form of Register, in JSON: by which
+// transports memory can be reached, the one to be preferred first. Empty: none.
+type Providers struct {
+	Providers []Provider `json:"providers"`
+}
+
+// Provider is one transport that reaches clients' memory.
+type Provider struct {
+	Provider string `json:"provider"`
+	// Socket is, for shm, the path of the Unix socket that takes the memory: a
+	// client that does not see it is on another host.
+	Socket string `json:"socket,omitempty"`
+}
+
+// Registered is the answer to the other forms of Register, in JSON: to one that
+// names memory id, nonce_bytes and for shm socket; to one with a nonce handle,
+// slots and max_layers; to one with a handle nothing more than expires_in_ms,
+// which is 0 after a withdrawal.
 type Registered struct {
 	ID string `json:"id,omitempty"`
 	// Socket is the path of the Unix socket that takes the memory.
@@ -71,6 +102,8 @@ type Summary struct {
 }
 
 var registerFields = []field[Register]{
+	{"providers", false,
+		func(r reader, q *Register, _ *Limits) (err error) { q.Providers, err = onlyTrue(r); return err }, nil, nil},
 	{"provider", false,
 		func(r reader, q *Register, _ *Limits) (err error) {
 			q.Provider, err = shortText(r, maxHandle)
@@ -80,12 +113,12 @@ var registerFields = []field[Register]{
 		func(r reader, q *Register, _ *Limits) (err error) { q.Length, err = positive(r); return err }, nil, nil},
 	{"address", false,
 		func(r reader, q *Register, _ *Limits) (err error) {
-			q.Address, err = encoded(r, base64.StdEncoding)
+			q.Address, err = encoded(r, base64.StdEncoding, 1, MaxAddress)
 			return err
 		}, nil, nil},
 	{"key", false,
 		func(r reader, q *Register, _ *Limits) (err error) {
-			q.Key, err = encoded(r, base64.StdEncoding)
+			q.Key, err = encoded(r, base64.StdEncoding, 1, MaxKey)
 			return err
 		}, nil, nil},
 	{"base", false,
@@ -94,7 +127,7 @@ var registerFields = []field[Register]{
 		func(r reader, q *Register, _ *Limits) (err error) { q.ID, err = shortText(r, maxHandle); return err }, nil, nil},
 	{"nonce", false,
 		func(r reader, q *Register, _ *Limits) (err error) {
-			q.Nonce, err = encoded(r, base64.RawURLEncoding)
+			q.Nonce, err = encoded(r, base64.RawURLEncoding, 0, maxHandle)
 			return err
 		}, nil, nil},
 	{"handle", false,
@@ -102,6 +135,8 @@ var registerFields = []field[Register]{
 			q.Handle, err = shortText(r, maxHandle)
 			return err
 		}, nil, nil},
+	{"withdraw", false,
+		func(r reader, q *Register, _ *Limits) (err error) { q.Withdraw, err = onlyTrue(r); return err }, nil, nil},
 }
 
 // ParseRegister reads the body of kv-register. Every error is a *FieldError.
@@ -110,38 +145,67 @@ func ParseRegister(enc Encoding, body []byte, lim Limits) (*Register, error) {
 	if err := parseDocument(enc, body, lim.WithDefaults(), registerFields, q); err != nil {
 		return nil, err
 	}
-	naming := q.Length != 0 || q.Address != nil || q.Key != nil || q.Base != 0
+	naming := q.Provider != "" || q.Length != 0 || q.Address != nil || q.Key != nil || q.Base != 0
+	proving := q.ID != "" || q.Nonce != nil
 	switch {
-	case q.Handle != "":
-		if q.Provider != "" || naming || q.ID != "" || q.Nonce != nil {
-			return nil, &FieldError{"handle", "stands alone"}
+	case q.Providers:
+		if naming || proving || q.Handle != "" || q.Withdraw {
+			return nil, &FieldError{"providers", "stands alone"}
 		}
-	case q.ID != "" || q.Nonce != nil:
+	case q.Handle != "":
+		if naming || proving {
+			return nil, &FieldError{"handle", "stands alone, or with withdraw"}
+		}
+	case q.Withdraw:
+		return nil, &FieldError{"handle", "missing"}
+	case proving:
 		switch {
-		case q.Provider != "" || naming:
+		case naming:
 			return nil, &FieldError{"id", "goes with nonce alone"}
 		case q.ID == "":
 			return nil, &FieldError{"id", "missing"}
 		case q.Nonce == nil:
 			return nil, &FieldError{"nonce", "missing"}
 		}
-	case q.Provider == "":
-		return nil, &FieldError{"provider", "missing"}
-	case q.Length == 0:
-		return nil, &FieldError{"length", "missing"}
-	case q.Provider == ProviderShm && q.Address != nil:
-		return nil, &FieldError{"address", "belongs to a fabric"}
-	case q.Provider == ProviderShm && q.Key != nil:
-		return nil, &FieldError{"key", "belongs to a fabric"}
-	case q.Provider == ProviderShm && q.Base != 0:
-		return nil, &FieldError{"base", "belongs to a fabric"}
+	default:
+		if err := q.checkMemory(); err != nil {
+			return nil, err
+		}
 	}
 	return q, nil
+}
+
+// checkMemory checks a form that names memory.
+func (q *Register) checkMemory() error {
+	fabric := q.Provider != ProviderShm
+	switch {
+	case q.Provider == "":
+		return &FieldError{"provider", "missing"}
+	case q.Length == 0:
+		return &FieldError{"length", "missing"}
+	case fabric && q.Address == nil:
+		return &FieldError{"address", "missing"}
+	case fabric && q.Key == nil:
+		return &FieldError{"key", "missing"}
+	case fabric && q.Base > math.MaxInt64-q.Length:
+		return &FieldError{"length", "with base past the last address"}
+	case !fabric && q.Address != nil:
+		return &FieldError{"address", "belongs to a fabric"}
+	case !fabric && q.Key != nil:
+		return &FieldError{"key", "belongs to a fabric"}
+	case !fabric && q.Base != 0:
+		return &FieldError{"base", "belongs to a fabric"}
+	}
+	return nil
 }
 
 // MarshalRegister writes q as JSON: the form whose fields are set.
 func MarshalRegister(q *Register) ([]byte, error) {
 	switch {
+	case q.Providers:
+		return json.Marshal(map[string]any{"providers": true})
+	case q.Withdraw:
+		return json.Marshal(map[string]any{"handle": q.Handle, "withdraw": true})
 	case q.Handle != "":
 		return json.Marshal(map[string]any{"handle": q.Handle})
 	case q.ID != "":
@@ -149,12 +213,20 @@ func MarshalRegister(q *Register) ([]byte, error) {
 	case q.Provider == ProviderShm:
 		return json.Marshal(map[string]any{"provider": q.Provider, "length": q.Length})
 	}
-	return nil, &FieldError{"provider", "must be " + ProviderShm}
+	if err := q.checkMemory(); err != nil {
+		return nil, err
+	}
+	return json.Marshal(map[string]any{"provider": q.Provider, "length": q.Length, "base": q.Base,
+		"address": base64.StdEncoding.EncodeToString(q.Address), "key": base64.StdEncoding.EncodeToString(q.Key)})
 }
 
 // String shows the form and no secret.
 func (q *Register) String() string {
 	switch {
+	case q.Providers:
+		return "ask for providers"
+	case q.Withdraw:
+		return "withdraw"
 	case q.Handle != "":
 		return "renew"
 	case q.ID != "":
@@ -175,8 +247,21 @@ func shortText(r reader, most int) (string, error) {
 	return strings.Clone(s), err
 }
 
-// encoded reads bytes in one of the forms of base64; they are never nil.
-func encoded(r reader, enc *base64.Encoding) ([]byte, error) {
+// onlyTrue reads a field whose presence is what it says.
+func onlyTrue(r reader) (bool, error) {
+	if err := want(r, kindBool); err != nil {
+		return false, err
+	}
+	v, err := r.literal()
+	if err == nil && !v {
+		err = valueError("must be true, or left out")
+	}
+	return v, err
+}
+
+// encoded reads least to most bytes in one of the forms of base64; they are
+// never nil.
+func encoded(r reader, enc *base64.Encoding, least, most int) ([]byte, error) {
 	if err := want(r, kindText); err != nil {
 		return nil, err
 	}
@@ -187,6 +272,9 @@ func encoded(r reader, enc *base64.Encoding) ([]byte, error) {
 	b, err := enc.Strict().DecodeString(s)
 	if err != nil || strings.ContainsAny(s, "\r\n") {
 		return nil, valueError("is not base64")
+	}
+	if len(b) < least || len(b) > most {
+		return nil, valueErrorf("must have %d to %d bytes", least, most)
 	}
 	if b == nil {
 		b = []byte{}

@@ -1,6 +1,8 @@
 package descriptor
 
 import (
+	"encoding/base64"
+	"math"
 	"math/rand/v2"
 	"reflect"
 	"strings"
@@ -192,10 +194,12 @@ func interleaved(d *Descriptor) bool {
 
 func TestParseRegister(t *testing.T) {
 	for doc, want := range map[string]Register{
-		`{"provider":"shm","length":4096}`:                                         {Provider: "shm", Length: 4096},
-		`{"provider":"tcp;ofi_rxm","length":1,"address":"AQI=","key":"","base":5}`: {Provider: "tcp;ofi_rxm", Length: 1, Address: []byte{1, 2}, Key: []byte{}, Base: 5},
-		`{"id":"i","nonce":"_-8"}`:                                                 {ID: "i", Nonce: []byte{0xff, 0xef}},
-		`{"handle":"secret"}`:                                                      {Handle: "secret"},
+		`{"provider":"shm","length":4096}`:                                                                   {Provider: "shm", Length: 4096},
+		`{"provider":"tcp;ofi_rxm","length":1,"address":"AQI=","key":"Aw==","base":5}`:                       {Provider: "tcp;ofi_rxm", Length: 1, Address: []byte{1, 2}, Key: []byte{3}, Base: 5},
+		`{"provider":"x","length":9223372036854775807,"address":"` + b64(256) + `","key":"` + b64(64) + `"}`: {Provider: "x", Length: math.MaxInt64, Address: make([]byte, 256), Key: make([]byte, 64)},
+		`{"providers":true}`: {Providers: true}, `{"withdraw":true,"handle":"secret"}`: {Handle: "secret", Withdraw: true},
+		`{"id":"i","nonce":"_-8"}`: {ID: "i", Nonce: []byte{0xff, 0xef}},
+		`{"handle":"secret"}`:      {Handle: "secret"},
 	} {
 		for enc, body := range both(t, doc) {
 			q, err := ParseRegister(enc, body, Limits{})
@@ -203,11 +207,8 @@ func TestParseRegister(t *testing.T) {
 				t.Errorf("%s: %+v, %v", doc, q, err)
 				continue
 			}
-			if s := q.String(); strings.Contains(s, "secret") || strings.Contains(s, "_-8") {
+			if s := q.String(); strings.Contains(s, "secret") || strings.Contains(s, "_-8") || strings.Contains(s, "Aw") {
 				t.Errorf("%s shows %q", doc, s)
-			}
-			if q.Provider != "" && q.Provider != ProviderShm {
-				continue
 			}
 			b, err := MarshalRegister(q)
 			if err != nil {
@@ -225,21 +226,40 @@ func TestParseRegister(t *testing.T) {
 		{`{"provider":"x","length":1,"address":"AQ"}`, "address"}, {`{"provider":"x","length":1,"key":7}`, "key"},
 		{`{"id":"i"}`, "nonce"}, {`{"nonce":"AA"}`, "id"}, {`{"id":"i","nonce":"AA","length":1}`, "id"}, {`{"id":"i","nonce":"A"}`, "nonce"},
 		{`{"id":"i","nonce":"A\nA"}`, "nonce"}, {`{"handle":"h","id":"i"}`, "handle"}, {`{"handle":"h","provider":"shm"}`, "handle"},
+		{`{"provider":"x","length":1}`, "address"}, {`{"provider":"x","length":1,"address":"AQ=="}`, "key"}, {`{"provider":"x","address":"AQ==","key":"AQ=="}`, "length"},
+		{`{"provider":"x","length":1,"address":"","key":"AQ=="}`, "address"}, {`{"provider":"x","length":1,"address":"AQ==","key":""}`, "key"},
+		{`{"provider":"x","length":1,"address":"` + b64(257) + `","key":"AQ=="}`, "address"}, {`{"provider":"x","length":1,"address":"AQ==","key":"` + b64(65) + `"}`, "key"},
+		{`{"provider":"x","length":1,"address":"AQ==","key":"AQ==","base":-1}`, "base"}, {`{"provider":"x","length":1,"address":"AQ==","key":"AQ==","base":9223372036854775807}`, "length"},
+		{`{"providers":false}`, "providers"}, {`{"providers":1}`, "providers"}, {`{"providers":null}`, "providers"}, {`{"providers":true,"handle":"h"}`, "providers"},
+		{`{"providers":true,"length":1}`, "providers"}, {`{"providers":true,"withdraw":true}`, "providers"}, {`{"withdraw":true}`, "handle"},
+		{`{"withdraw":false,"handle":"h"}`, "withdraw"}, {`{"withdraw":true,"handle":"h","id":"i"}`, "handle"}, {`{"withdraw":true,"provider":"shm","length":1}`, "handle"},
+		{`{"id":"i","nonce":"` + strings.Repeat("A", 1000) + `"}`, "nonce"},
 		{`{"handle":"h","handle":"h"}`, "handle"}, {`{"colour":1}`, "colour"}, {`[]`, "body"}, {`{`, "body"},
 	} {
 		_, err := ParseRegister(JSON, []byte(c.doc), Limits{})
 		if fe, ok := err.(*FieldError); !ok || fe.Field != c.field {
 			t.Errorf("%s: %v, want field %q", c.doc, err, c.field)
 		}
+		moved, ok := transcode(JSON, []byte(c.doc), CBOR)
+		if !ok {
+			continue
+		}
+		_, err = ParseRegister(CBOR, moved, Limits{})
+		if fe, ok := err.(*FieldError); !ok || fe.Field != c.field {
+			t.Errorf("%s in CBOR: %v, want field %q", c.doc, err, c.field)
+		}
 	}
 	if _, err := MarshalRegister(&Register{Provider: "verbs"}); err == nil {
-		t.Error("a fabric's registration was written")
+		t.Error("a registration that nothing could read was written")
 	}
 }
 
+// b64 is n zero bytes.
+func b64(n int) string { return base64.StdEncoding.EncodeToString(make([]byte, n)) }
+
 func FuzzParseRegister(f *testing.F) {
 	for _, doc := range []string{`{"provider":"shm","length":4096}`, `{"id":"i","nonce":"_-8"}`, `{"handle":"h"}`,
-		`{"provider":"x","length":1,"address":"AQI=","key":"","base":5}`} {
+		`{"provider":"x","length":1,"address":"AQI=","key":"Aw==","base":5}`, `{"providers":true}`, `{"handle":"h","withdraw":true}`} {
 		f.Add([]byte(doc))
 	}
 	f.Fuzz(func(t *testing.T, doc []byte) {

@@ -32,7 +32,10 @@ type Delivery interface {
 // Memory is clients' own memory as a place for deliveries. Its errors about
 // what a client sent are *descriptor.FieldError and *descriptor.BusyError.
 type Memory interface {
-	// Register answers kv-register, in all its forms.
+	// Providers lists what a registration may name, the preferred one first.
+	Providers() []descriptor.Provider
+	// Register answers kv-register, in all forms but the one that asks for
+	// Providers. A provider that it names is one of them.
 	Register(ctx context.Context, who *tenant.Identity, q *descriptor.Register) (*descriptor.Registered, error)
 	// Deliver writes a prepared delivery of d to d.Target and says which layers
 	// are ready as they become so. It returns when nothing more will be

@@ -292,9 +292,13 @@ func TestKVLater(t *testing.T) {
 			t.Errorf("%s: %s", name, a.body)
 		}
 	}
+	if a := h.do(t, wireRequest{method: "POST", target: "/?kv-register", body: []byte(`{"providers":true}`)}); a.StatusCode != 200 || string(a.body) != `{"providers":[]}` {
+		t.Errorf("providers of a server without memory: %d %s", a.StatusCode, a.body)
+	}
 	for body, want := range map[string][2]string{
 		`{}`: {"InvalidArgument", "provider"}, `{"provider":"shm","length":4096}`: {"NotImplemented", "provider"},
-		`{"provider":"tcp;ofi_rxm","length":1}`: {"NotImplemented", "provider"}, `{"handle":"h"}`: {"InvalidArgument", "handle"},
+		`{"provider":"tcp;ofi_rxm","length":1,"address":"AA==","key":"AA=="}`: {"NotImplemented", "provider"},
+		`{"provider":"tcp;ofi_rxm","length":1,"key":"AA=="}`:                  {"InvalidArgument", "address"}, `{"handle":"h"}`: {"InvalidArgument", "handle"},
 		`{"id":"i","nonce":"AA"}`: {"InvalidArgument", "id"}, `{"length":1}`: {"InvalidArgument", "provider"},
 	} {
 		a := h.wantCode(t, want[0], wireRequest{method: "POST", target: "/?kv-register", body: []byte(body)})

@@ -3,6 +3,7 @@ package gateway
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/objcached/objcached/descriptor"
@@ -30,10 +31,16 @@ func (g *Gateway) kvRegister(w http.ResponseWriter, r *request) error {
 		q, err = descriptor.ParseRegister(enc, body, g.cfg.KVLimits)
 		return err
 	})
+	offered := []descriptor.Provider{} // not null in JSON
+	if g.cfg.Memory != nil {
+		offered = append(offered, g.cfg.Memory.Providers()...)
+	}
 	switch {
 	case err != nil:
 		return err
-	case q.Provider != "" && (q.Provider != descriptor.ProviderShm || g.cfg.Memory == nil):
+	case q.Providers:
+		return writeJSON(w, descriptor.Providers{Providers: offered})
+	case q.Provider != "" && !slices.ContainsFunc(offered, func(p descriptor.Provider) bool { return p.Provider == q.Provider }):
 		return notImplemented("the provider %.32q", q.Provider).with("ArgumentName", "provider")
 	case g.cfg.Memory == nil && q.Handle != "":
 		return &descriptor.FieldError{Field: "handle", Reason: "unknown"}

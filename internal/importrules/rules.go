@@ -33,7 +33,8 @@ var rules = map[string]rule{
 
 	"transport":               {why: "an interface; transports lie below it"},
 	"transport/stream":        {own: []string{"transport"}, why: "one transport"},
-	"transport/shm":           {own: []string{"transport"}, why: "one transport"},
+	"transport/registry":      {own: []string{"transport"}, why: "who may have what written where; knows no transport"},
+	"transport/shm":           {own: []string{"transport", "transport/registry"}, why: "one transport"},
 	"transport/transporttest": {own: []string{"transport"}, why: "the contract, apart from any transport"},
 	"deliver":                 {own: []string{"descriptor", "agg", "storage", "transport/..."}, why: "the data path sees interfaces, no backend and no HTTP"},
 

@@ -6,7 +6,7 @@ import (
 
 	"github.com/objcached/objcached/deliver"
 	"github.com/objcached/objcached/storage/object"
-	"github.com/objcached/objcached/transport/shm"
+	"github.com/objcached/objcached/transport/registry"
 )
 
 // registerStore exposes the sizes and counters of a store.
@@ -30,16 +30,16 @@ func registerStore(reg prometheus.Registerer, stats func() object.Stats) {
 }
 
 // registerMemory exposes what clients' memory holds.
-func registerMemory(reg prometheus.Registerer, stats func() shm.Stats) {
+func registerMemory(reg prometheus.Registerer, stats func() registry.Stats) {
 	f := promauto.With(reg)
-	gauge := func(name, help string, value func(shm.Stats) int64) {
+	gauge := func(name, help string, value func(registry.Stats) int64) {
 		f.NewGaugeFunc(prometheus.GaugeOpts{Name: "objcached_memory_" + name, Help: help},
 			func() float64 { return float64(value(stats())) })
 	}
-	gauge("registered_bytes", "Bytes of clients' memory that are registered.", func(s shm.Stats) int64 { return s.Bytes })
-	gauge("registrations", "Registrations of clients' memory.", func(s shm.Stats) int64 { return int64(s.Registrations) })
-	gauge("pending", "Registrations that are not confirmed yet.", func(s shm.Stats) int64 { return int64(s.Pending) })
-	gauge("transfers", "Deliveries into clients' memory under way.", func(s shm.Stats) int64 { return int64(s.Transfers) })
+	gauge("registered_bytes", "Bytes of clients' memory that are registered.", func(s registry.Stats) int64 { return s.Bytes })
+	gauge("registrations", "Registrations of clients' memory.", func(s registry.Stats) int64 { return int64(s.Registrations) })
+	gauge("pending", "Registrations that are not confirmed yet.", func(s registry.Stats) int64 { return int64(s.Pending) })
+	gauge("transfers", "Deliveries into clients' memory under way.", func(s registry.Stats) int64 { return int64(s.Transfers) })
 }
 
 // registerConns exposes the connections of a listener.

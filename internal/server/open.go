@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -17,6 +18,7 @@ import (
 	"github.com/objcached/objcached/gateway"
 	"github.com/objcached/objcached/storage"
 	"github.com/objcached/objcached/storage/local"
+	"github.com/objcached/objcached/transport/registry"
 	"github.com/objcached/objcached/transport/shm"
 )
 
@@ -47,10 +49,13 @@ type Options struct {
 	ShutdownTimeout time.Duration
 	ModeThreshold   int64 // bytes; see deliver.Config.Threshold
 	// ShmListen is the path of the Unix socket that takes clients' memory;
-	// empty: none. ShmBytes is the most they may register; 0: shm.Config's default.
+	// empty: none. ShmBytes is the most they may register, by whatever transport;
+	// 0: half of the machine's.
 	ShmListen string
 	ShmBytes  int64
-	Profile   bool
+	// Transports reach clients' memory too; clients prefer the first.
+	Transports []OpenTransport
+	Profile    bool
 
 	Logger *slog.Logger
 }
@@ -92,19 +97,24 @@ func Open(ctx context.Context, o Options, notices io.Writer) (_ *Server, err err
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registerStore(reg, store.Stats)
+	transports := o.Transports
+	if o.ShmListen != "" { // first: where it can be had, nothing is faster
+		transports = append([]OpenTransport{openShm(o.ShmListen)}, transports...)
+	}
 	var mem gateway.Memory
-	var socket *shm.Server
-	if o.ShmListen != "" {
-		if socket, err = shm.Listen(o.ShmListen, shm.Config{Bytes: o.ShmBytes, Logger: o.Logger}); err != nil {
+	var memCloser io.Closer
+	if len(transports) > 0 {
+		var m *memory
+		if m, err = openMemory(registry.Config{Bytes: cmp.Or(o.ShmBytes, shm.HalfOfMemory())}, transports, o.Logger); err != nil {
 			return nil, err
 		}
 		defer func() {
 			if err != nil {
-				err = errors.Join(err, socket.Close())
+				err = errors.Join(err, m.Close())
 			}
 		}()
-		registerMemory(reg, socket.Stats)
-		mem = memory{socket}
+		registerMemory(reg, m.reg.Stats)
+		mem, memCloser = m, m
 	}
 	data := deliver.New(store, deliver.Config{Threshold: o.ModeThreshold, Observer: newDeliveries(reg)})
 	return New(Config{
@@ -119,7 +129,7 @@ func Open(ctx context.Context, o Options, notices io.Writer) (_ *Server, err err
 			}),
 			MaxRequests: o.MaxRequests, MaxPerTenant: o.MaxPerTenant, StallTimeout: o.StallTimeout,
 		},
-		Shm:    socket,
+		Memory: memCloser,
 		Listen: o.Listen, AdminListen: o.AdminListen, MaxConnections: o.MaxConnections, TLS: conf, Profile: o.Profile, Scrubber: store,
 		ShutdownTimeout: o.ShutdownTimeout, Logger: o.Logger, Registry: reg,
 	})

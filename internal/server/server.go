@@ -16,7 +16,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/objcached/objcached/gateway"
-	"github.com/objcached/objcached/transport/shm"
 )
 
 // Config says what to run. Gateway.Store and Gateway.Tenants are required.
@@ -28,8 +27,9 @@ type Config struct {
 	TLS         *tls.Config
 	Profile     bool // serve /debug/pprof on the admin endpoint
 
-	// Shm takes clients' memory; nil for none. It is closed with the server.
-	Shm *shm.Server
+	// Memory is clients' memory; nil for none. It is closed with the server,
+	// which ends the deliveries into it that are still under way.
+	Memory io.Closer
 	// MaxConnections bounds the open connections of the S3 endpoint; default
 	// DefaultMaxConnections.
 	MaxConnections int
@@ -147,15 +147,14 @@ func (s *Server) Close() error {
 	if s.adminLis != nil {
 		err = errors.Join(err, s.adminLis.Close())
 	}
-	return errors.Join(err, s.closeShm(), s.cfg.Gateway.Store.Close())
+	return errors.Join(err, s.closeMemory(), s.cfg.Gateway.Store.Close())
 }
 
-// closeShm ends the deliveries into clients' memory that are still under way.
-func (s *Server) closeShm() error {
-	if s.cfg.Shm == nil {
+func (s *Server) closeMemory() error {
+	if s.cfg.Memory == nil {
 		return nil
 	}
-	return s.cfg.Shm.Close()
+	return s.cfg.Memory.Close()
 }
 
 // Run serves until ctx ends, says "listening on URL" on stdout when it is
@@ -185,7 +184,7 @@ func (s *Server) Run(ctx context.Context, stdout io.Writer) error {
 	if s.admin != nil {
 		err = errors.Join(err, s.admin.Close())
 	}
-	return errors.Join(err, s.closeShm(), s.cfg.Gateway.Store.Close())
+	return errors.Join(err, s.closeMemory(), s.cfg.Gateway.Store.Close())
 }
 
 func (s *Server) serveFront() error {

@@ -290,7 +290,7 @@ func TestMemoryIsACapability(t *testing.T) {
 
 	// The steps of registering.
 	for _, q := range []struct{ what, body, want string }{
-		{"a fabric", `{"provider":"verbs;ofi_rxm","length":4096,"address":"","key":"","base":0}`, "<ArgumentName>provider"},
+		{"a fabric", `{"provider":"verbs;ofi_rxm","length":4096,"address":"AA==","key":"AA==","base":0}`, "<ArgumentName>provider"},
 		{"an odd length", `{"provider":"shm","length":100}`, "<ArgumentName>length"},
 		{"more than all", `{"provider":"shm","length":4503599627370496}`, "<ArgumentName>length"},
 		{"an unknown id", `{"id":"x","nonce":"AAAA"}`, "<ArgumentName>id"},
@@ -463,7 +463,7 @@ func TestClientsKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before := r.s.cfg.Shm.Stats()
+	before := r.s.cfg.Memory.(*memory).reg.Stats()
 	http.DefaultClient.CloseIdleConnections()
 	fds, threads := openFiles(t), runtime.NumGoroutine()
 
@@ -521,7 +521,7 @@ func TestClientsKilled(t *testing.T) {
 	}
 	c.Close() // its idle connections would count
 	for i := 0; ; i++ {
-		now := r.s.cfg.Shm.Stats()
+		now := r.s.cfg.Memory.(*memory).reg.Stats()
 		if now == before && openFiles(t) <= fds && runtime.NumGoroutine() <= threads {
 			break
 		}

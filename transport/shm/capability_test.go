@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/objcached/objcached/transport/registry"
 )
 
 // clock is a time that a test sets.
@@ -44,7 +46,7 @@ func memfd(t *testing.T, n int64, seals int) *os.File {
 
 // offer sends one packet and returns what the server says; ok means that it
 // took the memory.
-func offer(t *testing.T, s *Server, packet string, files ...*os.File) (said string, ok bool) {
+func offer(t *testing.T, s server, packet string, files ...*os.File) (said string, ok bool) {
 	t.Helper()
 	c, err := net.Dial("unixpacket", s.Path())
 	if err != nil {
@@ -80,7 +82,8 @@ func offer(t *testing.T, s *Server, packet string, files ...*os.File) (said stri
 // memfd at all never gets mapped.
 func TestMemoryThatIsRefused(t *testing.T) {
 	const n = 2 * PageSize
-	s := newServer(t, Config{})
+	var c clock
+	s := newServer(t, registry.Config{Now: c.now})
 	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
 	if err != nil {
 		t.Fatal(err)
@@ -101,7 +104,7 @@ func TestMemoryThatIsRefused(t *testing.T) {
 	defer pr.Close()
 	defer pw.Close()
 	good := memfd(t, n, seals)
-	for what, c := range map[string]struct {
+	for what, q := range map[string]struct {
 		files []*os.File
 		want  string
 	}{
@@ -124,17 +127,14 @@ func TestMemoryThatIsRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if said, ok := offer(t, s, hello+id, c.files...); ok || !strings.Contains(said, c.want) {
-			t.Errorf("%s: the server says %q (taken: %v), want %q", what, said, ok, c.want)
+		if said, ok := offer(t, s, hello+id, q.files...); ok || !strings.Contains(said, q.want) {
+			t.Errorf("%s: the server says %q (taken: %v), want %q", what, said, ok, q.want)
 		}
-		if _, _, err := s.Confirm(alice, id, make([]byte, NonceBytes)); !errors.Is(err, ErrID) && !errors.Is(err, ErrNoPeer) {
+		if _, _, err := s.Confirm(alice, id, make([]byte, registry.NonceBytes)); !errors.Is(err, registry.ErrID) && !errors.Is(err, registry.ErrNoPeer) {
 			t.Errorf("%s: Confirm: %v", what, err)
 		}
-		s.mu.Lock()
-		for r := range s.all {
-			s.revokeLocked(r)
-		}
-		s.mu.Unlock()
+		c.add(time.Minute)
+		s.Expire()
 	}
 	id, _, err := s.Reserve(alice, n)
 	if err != nil {
@@ -154,54 +154,9 @@ func TestMemoryThatIsRefused(t *testing.T) {
 	}
 }
 
-func TestConfirm(t *testing.T) {
-	bob, eve := Owner{"llama", "BOB"}, Owner{"other", "ALICE"}
-	s := newServer(t, Config{})
-	id, _, err := s.Reserve(alice, PageSize)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := s.Confirm(alice, id, make([]byte, NonceBytes)); !errors.Is(err, ErrNoPeer) {
-		t.Errorf("before the memory came: %v", err)
-	}
-	m, err := NewMemory(PageSize)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer closeMemory(t, m)
-	if err := m.Offer(t.Context(), s.Path(), id); err != nil {
-		t.Fatal(err)
-	}
-	for _, who := range []Owner{bob, eve, {}} {
-		if _, _, err := s.Confirm(who, id, m.Nonce()); !errors.Is(err, ErrID) {
-			t.Errorf("%v: %v", who, err)
-		}
-	}
-	handle, _, err := s.Confirm(alice, id, m.Nonce())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := s.Confirm(alice, id, m.Nonce()); !errors.Is(err, ErrID) {
-		t.Errorf("confirmed twice: %v", err)
-	}
-	for _, who := range []Owner{bob, eve, {}} {
-		if _, _, err := s.Open(t.Context(), who, Window{Handle: handle, Length: 1, Layers: 1}); !errors.Is(err, ErrHandle) {
-			t.Errorf("%v opens alice's: %v", who, err)
-		}
-		if _, err := s.Renew(who, handle); !errors.Is(err, ErrHandle) {
-			t.Errorf("%v renews alice's: %v", who, err)
-		}
-	}
-	for _, bad := range []string{"", id, handle + "x", handle[1:]} {
-		if _, _, err := s.Open(t.Context(), alice, Window{Handle: bad, Length: 1, Layers: 1}); !errors.Is(err, ErrHandle) {
-			t.Errorf("handle %q: %v", bad, err)
-		}
-	}
-}
-
 // TestWrongNonce: one guess, and the memory is let go.
 func TestWrongNonce(t *testing.T) {
-	s := newServer(t, Config{})
+	s := newServer(t, registry.Config{})
 	for _, wrong := range []func(n []byte) []byte{
 		func(n []byte) []byte { n[31] ^= 1; return n }, func(n []byte) []byte { return n[:31] }, func([]byte) []byte { return nil },
 		func(n []byte) []byte { return append(n, 0) },
@@ -217,188 +172,15 @@ func TestWrongNonce(t *testing.T) {
 		if err := m.Offer(t.Context(), s.Path(), id); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := s.Confirm(alice, id, wrong(m.Nonce())); !errors.Is(err, ErrNonce) {
+		if _, _, err := s.Confirm(alice, id, wrong(m.Nonce())); !errors.Is(err, registry.ErrNonce) {
 			t.Errorf("a wrong nonce: %v", err)
 		}
 		<-m.Gone()
-		if _, _, err := s.Confirm(alice, id, m.Nonce()); !errors.Is(err, ErrID) {
+		if _, _, err := s.Confirm(alice, id, m.Nonce()); !errors.Is(err, registry.ErrID) {
 			t.Errorf("the right nonce after a wrong one: %v", err)
 		}
 		closeMemory(t, m)
 	}
-}
-
-// TestExpiry: ids and unused handles end; use and renewal put that off.
-func TestExpiry(t *testing.T) {
-	var c clock
-	s := newServer(t, Config{Now: c.now, PendingFor: 10 * time.Second, Idle: time.Minute})
-	id, d, err := s.Reserve(alice, PageSize)
-	if err != nil || d != 10*time.Second {
-		t.Fatal(d, err)
-	}
-	c.add(10 * time.Second)
-	if said, ok := offer(t, s, hello+id, memfd(t, PageSize, seals)); ok {
-		t.Errorf("an expired id took memory: %q", said)
-	}
-	s.expire()
-	if st := s.Stats(); st.Registrations != 0 || st.Bytes != 0 || st.Pending != 0 {
-		t.Errorf("after its time: %+v", st)
-	}
-	m, handle := register(t, s, alice, PageSize)
-	defer closeMemory(t, m)
-	w := Window{Handle: handle, Length: 1, Layers: 1}
-	c.add(59 * time.Second)
-	if d, err := s.Renew(alice, handle); err != nil || d != time.Minute {
-		t.Error(d, err)
-	}
-	c.add(59 * time.Second)
-	_, tr, err := s.Open(t.Context(), alice, w)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.add(time.Hour)
-	s.expire() // in use
-	if _, err := tr.Grab(0, 1); err != nil {
-		t.Error(err)
-	}
-	if err := tr.Close(); err != nil {
-		t.Fatal(err)
-	}
-	c.add(59 * time.Second)
-	s.expire() // used a minute ago
-	if _, err := s.Renew(alice, handle); err != nil {
-		t.Error(err)
-	}
-	c.add(time.Minute)
-	w.Tag = 1
-	if _, _, err := s.Open(t.Context(), alice, w); !errors.Is(err, ErrHandle) {
-		t.Errorf("an expired handle: %v", err)
-	}
-	s.expire()
-	<-m.Gone()
-}
-
-// TestTags: each works once, a slot's tags rise, and a refused one is not used up.
-func TestTags(t *testing.T) {
-	s := newServer(t, Config{})
-	m, handle := register(t, s, alice, PageSize)
-	defer closeMemory(t, m)
-	open := func(tag int64) (*Transfer, error) {
-		_, tr, err := s.Open(t.Context(), alice, Window{Handle: handle, Length: PageSize, Tag: tag, Layers: 1})
-		return tr, err
-	}
-	use := func(tag int64) {
-		t.Helper()
-		tr, err := open(tag)
-		if err != nil {
-			t.Fatalf("tag %d: %v", tag, err)
-		}
-		if err := tr.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, _, err := s.Open(t.Context(), alice, Window{Handle: handle, Length: PageSize + 1, Layers: 1}); !errors.Is(err, ErrWindow) {
-		t.Errorf("past the memory: %v", err)
-	}
-	for _, w := range []Window{{Offset: -1, Length: 1}, {Length: 0}, {Length: -1}, {Offset: PageSize, Length: 1}, {Offset: 1, Length: 1<<63 - 1}} {
-		w.Handle, w.Layers = handle, 1
-		if _, _, err := s.Open(t.Context(), alice, w); !errors.Is(err, ErrWindow) {
-			t.Errorf("%+v: %v", w, err)
-		}
-	}
-	for _, l := range []int{0, -1, MaxLayers + 1} {
-		if _, _, err := s.Open(t.Context(), alice, Window{Handle: handle, Length: 1, Layers: l}); !errors.Is(err, ErrLayers) {
-			t.Errorf("%d layers: %v", l, err)
-		}
-	}
-	use(0)
-	use(3)
-	use(Slots)
-	use(5 * Slots)
-	for _, tag := range []int64{0, Slots, 2 * Slots, 5 * Slots, 3, -1, MaxTag + 1, 1<<63 - 1} {
-		if _, err := open(tag); !errors.Is(err, ErrTag) {
-			t.Errorf("tag %d: %v", tag, err)
-		}
-	}
-	tr, err := open(3 + Slots)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var busy *BusyError
-	if _, err := open(3 + 2*Slots); !errors.As(err, &busy) {
-		t.Errorf("a slot in use: %v", err)
-	}
-	if err := tr.Close(); err != nil {
-		t.Fatal(err)
-	}
-	use(3 + 2*Slots) // the refused one
-	use(MaxTag)
-	if !m.Wait(MaxTag, Over, 0) {
-		t.Error("the last tag is not over")
-	}
-}
-
-func TestLimits(t *testing.T) {
-	bob := Owner{"other", "BOB"}
-	s := newServer(t, Config{Bytes: 8 * PageSize, TenantBytes: 4 * PageSize, Registrations: 5, TenantRegistrations: 3, Pending: 3, TenantPending: 2,
-		Transfers: 3, TenantTransfers: 2})
-	var busy *BusyError
-	reserve := func(who Owner, n int64, ok bool) {
-		t.Helper()
-		_, _, err := s.Reserve(who, n)
-		if ok && err != nil || !ok && !errors.As(err, &busy) {
-			t.Errorf("%d bytes of %v: %v", n, who, err)
-		}
-	}
-	for _, n := range []int64{0, -PageSize, 1, PageSize + 1, 5 * PageSize, 1 << 62} {
-		if _, _, err := s.Reserve(alice, n); !errors.Is(err, ErrLength) {
-			t.Errorf("%d bytes: %v", n, err)
-		}
-	}
-	reserve(alice, PageSize, true)
-	reserve(alice, 4*PageSize, false) // bytes of the tenant
-	reserve(alice, PageSize, true)
-	reserve(alice, PageSize, false) // pending of the tenant
-	reserve(bob, PageSize, true)
-	reserve(bob, PageSize, false) // pending of all
-	s.mu.Lock()
-	for r := range s.all {
-		s.revokeLocked(r)
-	}
-	s.mu.Unlock()
-	m, handle := register(t, s, alice, PageSize)
-	defer closeMemory(t, m)
-	m2, handle2 := register(t, s, bob, PageSize)
-	defer closeMemory(t, m2)
-	var open []*Transfer
-	try := func(who Owner, handle string, tag int64, ok bool) {
-		t.Helper()
-		_, tr, err := s.Open(t.Context(), who, Window{Handle: handle, Length: 1, Tag: tag, Layers: 1})
-		if ok && err != nil || !ok && !errors.As(err, &busy) {
-			t.Errorf("transfer %d of %v: %v", tag, who, err)
-		}
-		if tr != nil {
-			open = append(open, tr)
-		}
-	}
-	try(alice, handle, 0, true)
-	try(alice, handle, 1, true)
-	try(alice, handle, 2, false) // of the tenant
-	try(bob, handle2, 0, true)
-	try(bob, handle2, 1, false) // of all
-	for _, tr := range open {
-		if err := tr.Close(); err != nil {
-			t.Error(err)
-		}
-	}
-	for range 2 {
-		m, _ := register(t, s, alice, PageSize)
-		defer closeMemory(t, m)
-	}
-	reserve(alice, PageSize, false) // registrations of the tenant
-	m3, _ := register(t, s, bob, PageSize)
-	defer closeMemory(t, m3)
-	reserve(bob, PageSize, false) // registrations of all
 }
 
 // TestClientCannotWriteWords: neither by mapping, nor by opening anew.
@@ -450,14 +232,16 @@ func TestClientCannotWriteWords(t *testing.T) {
 func TestSocket(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "s")
-	s, err := Listen(path, Config{})
+	reg := registry.New(registry.Config{})
+	defer reg.Close()
+	s, err := Listen(path, reg, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if fi, err := os.Stat(path); err != nil || fi.Mode().Perm() != 0o600 || fi.Mode().Type() != os.ModeSocket {
 		t.Errorf("%v, %v", fi, err)
 	}
-	if _, err := Listen(path, Config{}); err == nil {
+	if _, err := Listen(path, reg, nil); err == nil {
 		t.Error("two servers on one socket")
 	}
 	if err := s.Close(); err != nil {
@@ -478,7 +262,7 @@ func TestSocket(t *testing.T) {
 	if err := stale.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if s, err = Listen(path, Config{}); err != nil {
+	if s, err = Listen(path, reg, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
@@ -487,33 +271,105 @@ func TestSocket(t *testing.T) {
 	if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Listen(path, Config{}); err == nil {
+	if _, err := Listen(path, reg, nil); err == nil {
 		t.Error("a file was replaced")
 	}
 }
 
 // TestTalkingClient: whatever comes after the memory ends the registration.
 func TestTalkingClient(t *testing.T) {
-	s := newServer(t, Config{})
+	s := newServer(t, registry.Config{})
 	m, handle := register(t, s, alice, PageSize)
 	defer closeMemory(t, m)
 	if _, err := m.conn.Write([]byte("more")); err != nil {
 		t.Fatal(err)
 	}
 	<-m.Gone()
-	if _, err := s.Renew(alice, handle); !errors.Is(err, ErrHandle) {
+	if _, err := s.Renew(alice, handle); !errors.Is(err, registry.ErrHandle) {
 		t.Errorf("the handle works: %v", err)
 	}
 }
 
 // TestNothingSecretIsSaid: no error shows an id, a handle or a nonce.
 func TestNothingSecretIsSaid(t *testing.T) {
-	s := newServer(t, Config{})
+	s := newServer(t, registry.Config{})
 	_, _, e1 := s.Confirm(alice, "SECRET", []byte("SECRET"))
-	_, _, e2 := s.Open(t.Context(), alice, Window{Handle: "SECRET"})
+	_, _, e2 := s.Open(t.Context(), alice, registry.Window{Handle: "SECRET"})
 	_, e3 := s.Renew(alice, "SECRET")
 	said, _ := offer(t, s, hello+"SECRET", memfd(t, PageSize, seals))
 	if all := errors.Join(e1, e2, e3, errors.New(said)).Error(); strings.Contains(all, "SECRET") {
 		t.Error(all)
+	}
+}
+
+// TestExpiry: the socket takes nothing under an id whose time is over, and a
+// handle that expires closes the connection.
+func TestExpiry(t *testing.T) {
+	var c clock
+	s := newServer(t, registry.Config{Now: c.now, PendingFor: 10 * time.Second, Idle: time.Minute})
+	id, _, err := s.Reserve(alice, PageSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.add(10 * time.Second)
+	if said, ok := offer(t, s, hello+id, memfd(t, PageSize, seals)); ok {
+		t.Errorf("an expired id took memory: %q", said)
+	}
+	m, handle := register(t, s, alice, PageSize)
+	defer closeMemory(t, m)
+	_, tr, err := s.Open(t.Context(), alice, registry.Window{Handle: handle, Length: 1, Layers: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.add(time.Hour)
+	s.Expire() // in use
+	if _, err := tr.Grab(0, 1); err != nil {
+		t.Error(err)
+	}
+	if err := tr.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.add(time.Minute)
+	s.Expire()
+	<-m.Gone()
+}
+
+// TestLength: whole pages alone can be mapped.
+func TestLength(t *testing.T) {
+	s := newServer(t, registry.Config{})
+	for _, n := range []int64{1, PageSize - 1, PageSize + 1} {
+		if _, _, err := s.Reserve(alice, n); !errors.Is(err, ErrLength) {
+			t.Errorf("%d bytes: %v", n, err)
+		}
+	}
+}
+
+// TestAnothersProvider: an id that another transport is to attach takes no
+// memory at the socket.
+func TestAnothersProvider(t *testing.T) {
+	s := newServer(t, registry.Config{})
+	id, _, err := s.Registry.Reserve(alice, "a fabric", PageSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if said, ok := offer(t, s, hello+id, memfd(t, PageSize, seals)); ok || !strings.Contains(said, "unknown") {
+		t.Errorf("the server says %q (taken: %v)", said, ok)
+	}
+}
+
+// TestLastTag: the words of the last generation that there is.
+func TestLastTag(t *testing.T) {
+	s := newServer(t, registry.Config{})
+	m, handle := register(t, s, alice, PageSize)
+	defer closeMemory(t, m)
+	_, tr, err := s.Open(t.Context(), alice, registry.Window{Handle: handle, Length: 1, Tag: registry.MaxTag, Layers: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tr.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if !m.Wait(registry.MaxTag, Over, 0) {
+		t.Error("the last tag is not over")
 	}
 }

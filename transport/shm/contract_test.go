@@ -12,34 +12,61 @@ import (
 	"time"
 
 	"github.com/objcached/objcached/transport"
+	"github.com/objcached/objcached/transport/registry"
 	"github.com/objcached/objcached/transport/transporttest"
 )
 
-var alice = Owner{"llama", "ALICE"}
+var alice = registry.Owner{Tenant: "llama", AccessKey: "ALICE"}
+
+// server is a socket and its registry; Confirm, Renew and so on are the latter's.
+type server struct {
+	*Server
+	*registry.Registry
+}
+
+func (s server) Reserve(owner registry.Owner, n int64) (string, time.Duration, error) {
+	return s.Server.Reserve(owner, n)
+}
+
+func (s server) Open(ctx context.Context, owner registry.Owner, w registry.Window) (context.Context, *Transfer, error) {
+	ctx, g, err := s.Registry.Open(ctx, owner, w)
+	if err != nil {
+		return nil, nil, err
+	}
+	sink, err := g.Sink(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return ctx, sink.(*Transfer), nil
+}
+
+func (s server) Close() error { return errors.Join(s.Server.Close(), s.Registry.Close()) }
 
 // newServer makes a server that must be empty and closed in the end.
-func newServer(t testing.TB, cfg Config) *Server {
+func newServer(t testing.TB, cfg registry.Config) server {
 	t.Helper()
-	s, err := Listen(filepath.Join(t.TempDir(), "s"), cfg)
+	reg := registry.New(cfg)
+	sock, err := Listen(filepath.Join(t.TempDir(), "s"), reg, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	s := server{sock, reg}
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
-		if st := s.Stats(); st != (Stats{}) {
+		if st := s.Stats(); st != (registry.Stats{}) {
 			t.Errorf("left behind: %+v", st)
 		}
-		if len(s.tenants) != 0 {
-			t.Errorf("tenants left behind: %d", len(s.tenants))
+		if n := s.connections(); n != 0 {
+			t.Errorf("connections left behind: %d", n)
 		}
 	})
 	return s
 }
 
 // register goes through all steps.
-func register(t testing.TB, s *Server, owner Owner, n int64) (*Memory, string) {
+func register(t testing.TB, s server, owner registry.Owner, n int64) (*Memory, string) {
 	t.Helper()
 	m, err := NewMemory(n)
 	if err != nil {
@@ -69,7 +96,7 @@ func closeMemory(t testing.TB, m *Memory) {
 
 // TestContract runs the contract with canaries on both sides of the window.
 func TestContract(t *testing.T) {
-	s := newServer(t, Config{})
+	s := newServer(t, registry.Config{})
 	const before, after = 1000, 3000
 	transporttest.Run(t, func(t *testing.T, size int) transporttest.Target {
 		m, handle := register(t, s, alice, int64(before+size+after))
@@ -77,7 +104,7 @@ func TestContract(t *testing.T) {
 			m.Bytes()[i] = 0xc5
 		}
 		clear(m.Bytes()[before : before+size])
-		_, tr, err := s.Open(t.Context(), alice, Window{Handle: handle, Offset: before, Length: int64(size), Tag: 7, Layers: MaxLayers})
+		_, tr, err := s.Open(t.Context(), alice, registry.Window{Handle: handle, Offset: before, Length: int64(size), Tag: 7, Layers: registry.MaxLayers})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +124,7 @@ func TestContract(t *testing.T) {
 			Seen: func() []byte { return m.Bytes()[before : before+size] },
 			Ready: func() []int {
 				var out []int
-				for l := range MaxLayers {
+				for l := range registry.MaxLayers {
 					if m.Wait(7, l, 0) {
 						out = append(out, l)
 					}
@@ -123,21 +150,21 @@ func fill(tr *Transfer, off int64, n int, c byte) error {
 // TestConcurrentTransfers: many deliveries into one memory, each into a part
 // of it and awaited by a client of its own.
 func TestConcurrentTransfers(t *testing.T) {
-	s := newServer(t, Config{})
+	s := newServer(t, registry.Config{})
 	const part, layers = 8 << 10, 8
-	m, handle := register(t, s, alice, Slots*part)
+	m, handle := register(t, s, alice, registry.Slots*part)
 	defer closeMemory(t, m)
 	var wg sync.WaitGroup
-	for i := range int64(Slots) {
+	for i := range int64(registry.Slots) {
 		wg.Go(func() {
 			for g := range int64(5) {
-				tag := g*Slots + i
-				_, tr, err := s.Open(t.Context(), alice, Window{handle, i * part, part, tag, 3, layers})
+				tag := g*registry.Slots + i
+				_, tr, err := s.Open(t.Context(), alice, registry.Window{Handle: handle, Offset: i * part, Length: part, Tag: tag, FirstLayer: 3, Layers: layers})
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				c := byte(1 + g*Slots + i)
+				c := byte(1 + g*registry.Slots + i)
 				var side sync.WaitGroup
 				side.Go(func() {
 					for l := range layers {
@@ -164,7 +191,7 @@ func TestConcurrentTransfers(t *testing.T) {
 				if err := tr.Close(); err != nil {
 					t.Error(err)
 				}
-				if !m.Wait(tag, Over, 0) || m.Wait(tag+Slots, 0, 0) || m.Wait(tag+Slots, Over, 0) {
+				if !m.Wait(tag, Over, 0) || m.Wait(tag+registry.Slots, 0, 0) || m.Wait(tag+registry.Slots, Over, 0) {
 					t.Error("the words are wrong after Close")
 				}
 			}
@@ -176,9 +203,9 @@ func TestConcurrentTransfers(t *testing.T) {
 // TestClientDiesMidTransfer: the delivery is told, may finish the write it is
 // in, and nothing is unmapped before it has ended.
 func TestClientDiesMidTransfer(t *testing.T) {
-	s := newServer(t, Config{})
+	s := newServer(t, registry.Config{})
 	m, handle := register(t, s, alice, 1<<20)
-	ctx, tr, err := s.Open(t.Context(), alice, Window{Handle: handle, Length: 1 << 20, Layers: 2})
+	ctx, tr, err := s.Open(t.Context(), alice, registry.Window{Handle: handle, Length: 1 << 20, Layers: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,25 +217,25 @@ func TestClientDiesMidTransfer(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-ctx.Done()
-	if !errors.Is(context.Cause(ctx), ErrRevoked) {
+	if !errors.Is(context.Cause(ctx), registry.ErrRevoked) {
 		t.Errorf("the cause is %v", context.Cause(ctx))
 	}
 	for i := range p {
 		p[i] = 1 // still mapped
 	}
-	if err := tr.Commit(0, 1<<20); !errors.Is(err, ErrRevoked) {
+	if err := tr.Commit(0, 1<<20); !errors.Is(err, registry.ErrRevoked) {
 		t.Errorf("Commit: %v", err)
 	}
-	if _, err := tr.Grab(0, 1); !errors.Is(err, ErrRevoked) {
+	if _, err := tr.Grab(0, 1); !errors.Is(err, registry.ErrRevoked) {
 		t.Errorf("Grab: %v", err)
 	}
-	if err := tr.LayerReady(0); !errors.Is(err, ErrRevoked) {
+	if err := tr.LayerReady(0); !errors.Is(err, registry.ErrRevoked) {
 		t.Errorf("LayerReady: %v", err)
 	}
 	if st := s.Stats(); st.Bytes != 1<<20 || st.Transfers != 1 {
 		t.Errorf("released under a delivery: %+v", st)
 	}
-	if _, _, err := s.Open(t.Context(), alice, Window{Handle: handle, Length: 1, Tag: 1, Layers: 1}); !errors.Is(err, ErrHandle) {
+	if _, _, err := s.Open(t.Context(), alice, registry.Window{Handle: handle, Length: 1, Tag: 1, Layers: 1}); !errors.Is(err, registry.ErrHandle) {
 		t.Errorf("the handle still works: %v", err)
 	}
 	if err := tr.Close(); err != nil {
@@ -225,10 +252,10 @@ func TestClientDiesMidTransfer(t *testing.T) {
 
 // TestWithdrawWaits: the client knows that nobody writes any more.
 func TestWithdrawWaits(t *testing.T) {
-	s := newServer(t, Config{})
+	s := newServer(t, registry.Config{})
 	m, handle := register(t, s, alice, 1<<16)
 	defer closeMemory(t, m)
-	ctx, tr, err := s.Open(t.Context(), alice, Window{Handle: handle, Length: 1 << 16, Layers: 1})
+	ctx, tr, err := s.Open(t.Context(), alice, registry.Window{Handle: handle, Length: 1 << 16, Layers: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,11 +280,11 @@ func TestWithdrawWaits(t *testing.T) {
 
 // TestClientThatNeverLooks does not hold a delivery up.
 func TestClientThatNeverLooks(t *testing.T) {
-	s := newServer(t, Config{})
+	s := newServer(t, registry.Config{})
 	m, handle := register(t, s, alice, 1<<16)
 	defer closeMemory(t, m)
-	for tag := range int64(3 * Slots) {
-		_, tr, err := s.Open(t.Context(), alice, Window{Handle: handle, Length: 1 << 16, Tag: tag, Layers: 64})
+	for tag := range int64(3 * registry.Slots) {
+		_, tr, err := s.Open(t.Context(), alice, registry.Window{Handle: handle, Length: 1 << 16, Tag: tag, Layers: 64})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -270,21 +297,21 @@ func TestClientThatNeverLooks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if !bytes.Equal(m.Bytes(), bytes.Repeat([]byte{3*Slots - 1}, 1<<16)) {
+	if !bytes.Equal(m.Bytes(), bytes.Repeat([]byte{3*registry.Slots - 1}, 1<<16)) {
 		t.Error("wrong bytes")
 	}
 }
 
 // TestServerEnds: the client's waiters see it, and so does every call.
 func TestServerEnds(t *testing.T) {
-	s := newServer(t, Config{})
+	s := newServer(t, registry.Config{})
 	m, handle := register(t, s, alice, 1<<16)
 	defer closeMemory(t, m)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	<-m.Gone()
-	if _, _, err := s.Open(t.Context(), alice, Window{Handle: handle, Length: 1, Layers: 1}); !errors.Is(err, ErrHandle) {
+	if _, _, err := s.Open(t.Context(), alice, registry.Window{Handle: handle, Length: 1, Layers: 1}); !errors.Is(err, registry.ErrHandle) {
 		t.Errorf("Open: %v", err)
 	}
 	if _, _, err := s.Reserve(alice, PageSize); err == nil {
@@ -302,10 +329,10 @@ func TestServerEnds(t *testing.T) {
 
 // TestNoAllocationPerSlice: grabbing, committing and announcing allocate nothing.
 func TestNoAllocationPerSlice(t *testing.T) {
-	s := newServer(t, Config{})
+	s := newServer(t, registry.Config{})
 	m, handle := register(t, s, alice, 1<<16)
 	defer closeMemory(t, m)
-	_, tr, err := s.Open(t.Context(), alice, Window{Handle: handle, Length: 1 << 16, Layers: 4})
+	_, tr, err := s.Open(t.Context(), alice, registry.Window{Handle: handle, Length: 1 << 16, Layers: 4})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/objcached/objcached/transport/registry"
 )
 
 // Memory is the client's side: memory that a server on this host may be
@@ -97,7 +99,7 @@ func (m *Memory) offer(conn *net.UnixConn, id string) (words []byte, err error) 
 }
 
 // Nonce copies what the server wrote at the memory's start.
-func (m *Memory) Nonce() []byte { return append([]byte(nil), m.mem[:NonceBytes]...) }
+func (m *Memory) Nonce() []byte { return append([]byte(nil), m.mem[:registry.NonceBytes]...) }
 
 // Gone is closed when the server has let go of the memory: nobody else writes
 // to it any more.
@@ -112,10 +114,10 @@ const Over = -1
 func (m *Memory) Wait(tag int64, layer int, d time.Duration) bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	if m.words == nil || tag < 0 || layer < Over || layer >= MaxLayers {
+	if m.words == nil || tag < 0 || layer < Over || layer >= registry.MaxLayers {
 		return false
 	}
-	w, gen := wordAt(m.words, int(tag%Slots)*row+1+layer), generation(tag)
+	w, gen := wordAt(m.words, registry.Slot(tag)*row+1+layer), registry.Generation(tag)
 	const spins = 64
 	for i := 0; ; i++ {
 		now := atomic.LoadUint32(w)

@@ -2,7 +2,8 @@
 
 // Package shm delivers into memory that a client on the same host shares with
 // the server: storage is read straight into the client's memory, and a word per
-// layer says when it is whole.
+// layer says when it is whole. Who may have what written where is the affair of
+// package registry; the memory, the socket and the words are here.
 //
 // # Registering
 //
@@ -21,8 +22,7 @@
 //     memory can know, and gets a handle.
 //
 // The handle works for the tenant and access key that reserved it, while the
-// connection lives, and until it has not been used for Config.Idle. Use and Renew
-// start that time anew. Nothing else is ever sent on the connection. When the
+// connection lives, and as long as the registry says. Nothing else is ever sent on the connection. When the
 // client shuts its side down, closes it or dies, the server stops what is being
 // delivered, unmaps the memory and then closes its own side: a client that sees
 // the end of the connection knows that nobody writes to its memory any more.
@@ -31,7 +31,7 @@
 //
 // They lie in a memfd of the server's that the client can only read
 // (F_SEAL_FUTURE_WRITE), and that the server never reads back: native-endian
-// uint32, Slots rows of 1+MaxLayers words.
+// uint32, registry.Slots rows of 1+registry.MaxLayers words.
 //
 //	row t % Slots, word 0      the last delivery of this row is over: nothing
 //	                           more of it will be written
@@ -48,43 +48,23 @@ package shm
 
 import (
 	"errors"
-	"math"
+
+	"github.com/objcached/objcached/transport/registry"
 )
 
-// Sizes and counts of the protocol.
+// Sizes of the protocol.
 const (
-	NonceBytes = 32
-	Slots      = 16   // deliveries into one memory at a time
-	MaxLayers  = 1024 // of one delivery
-	PageSize   = 4096 // lengths are a multiple of it
+	PageSize = 4096 // lengths are a multiple of it
 
-	// MaxTag is the last tag whose generation fits a word.
-	MaxTag = Slots*(math.MaxUint32-1) + Slots - 1
-
-	row        = 1 + MaxLayers // words
-	wordsBytes = (Slots*row*4 + PageSize - 1) / PageSize * PageSize
+	row        = 1 + registry.MaxLayers // words
+	wordsBytes = (registry.Slots*row*4 + PageSize - 1) / PageSize * PageSize
 	hello      = "objshm01"
-	idBytes    = 24 // of randomness in an id or a handle
 )
 
-// generation is what a tag's words are set to.
-func generation(tag int64) uint32 { return uint32(tag/Slots + 1) }
+// Provider is the transport's name in a registration.
+const Provider = "shm"
 
-// Errors of Server. None of them holds a handle, an id or a nonce.
-var (
-	ErrHandle  = errors.New("shm: the handle is unknown, expired, closed or another's")
-	ErrID      = errors.New("shm: the id is unknown, expired, already confirmed or another's")
-	ErrNoPeer  = errors.New("shm: the memory has not been handed over at the socket")
-	ErrNonce   = errors.New("shm: the nonce is wrong")
-	ErrTag     = errors.New("shm: the tag is used up or out of range")
-	ErrWindow  = errors.New("shm: the window lies outside the memory")
-	ErrLayers  = errors.New("shm: too many layers for one delivery")
-	ErrLength  = errors.New("shm: the length is not a multiple of 4096 or over the limit of one registration")
-	ErrRevoked = errors.New("shm: the client has withdrawn its memory")
-	errClosed  = errors.New("shm: server is closed")
-)
+// ErrLength says that the length is no multiple of PageSize.
+var ErrLength = errors.New("shm: the length is not a multiple of 4096")
 
-// BusyError says that a limit is reached; try again later.
-type BusyError struct{ Limit string }
-
-func (e *BusyError) Error() string { return "shm: over the limit of " + e.Limit }
+var errClosed = errors.New("shm: the socket is closed")

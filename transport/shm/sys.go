@@ -16,9 +16,10 @@ import (
 // neither can that.
 const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
-// halfOfMemory is half of the machine's memory, in bytes. What clients hand
-// over is in memory as soon as it is mapped, whether they touch it or not.
-func halfOfMemory() int64 {
+// HalfOfMemory is half of the machine's memory, in bytes: a sensible limit on
+// what clients hand over, which is in memory as soon as it is mapped, whether
+// they touch it or not.
+func HalfOfMemory() int64 {
 	var i unix.Sysinfo_t
 	if err := unix.Sysinfo(&i); err != nil {
 		return 1 << 30 // it never fails on a valid pointer

@@ -3,12 +3,12 @@
 package shm
 
 import (
-	"context"
 	"errors"
 	"sync"
 	"sync/atomic"
 
 	"github.com/objcached/objcached/transport"
+	"github.com/objcached/objcached/transport/registry"
 )
 
 // Transfer is one delivery into a client's memory: a transport.Sink whose
@@ -17,15 +17,9 @@ import (
 // Close says that the delivery is over. Until then the memory stays mapped,
 // also after the client has gone.
 type Transfer struct {
-	r      *registration
-	win    []byte
-	words  []byte // the mapping of all rows
-	slot   int
-	first  int // model layer of the row's first word
-	layers int
-	gen    uint32
-	cancel context.CancelCauseFunc
-	gone   atomic.Bool // the client has withdrawn its memory
+	grant *registry.Grant
+	win   []byte
+	words []byte // the mapping of all rows
 
 	mu     sync.Mutex
 	lent   []loan // grabbed and not committed: as many as there are workers
@@ -90,8 +84,8 @@ func (t *Transfer) usable() error {
 	switch {
 	case t.closed:
 		return transport.ErrClosed
-	case t.gone.Load():
-		return ErrRevoked
+	case t.grant.Revoked():
+		return registry.ErrRevoked
 	}
 	return nil
 }
@@ -104,8 +98,8 @@ func (t *Transfer) LayerReady(layer int) error {
 	if err := t.usable(); err != nil {
 		return err
 	}
-	i := layer - t.first
-	if i < 0 || i >= t.layers {
+	i := layer - t.grant.FirstLayer
+	if i < 0 || i >= t.grant.Layers {
 		return errLayer
 	}
 	t.announce(1 + i)
@@ -114,8 +108,8 @@ func (t *Transfer) LayerReady(layer int) error {
 
 // announce sets a word of the row. The store orders all bytes before it.
 func (t *Transfer) announce(word int) {
-	w := wordAt(t.words, t.slot*row+word)
-	atomic.StoreUint32(w, t.gen)
+	w := wordAt(t.words, t.grant.Slot*row+word)
+	atomic.StoreUint32(w, t.grant.Generation)
 	wake(w)
 }
 
@@ -131,7 +125,6 @@ func (t *Transfer) Close() error {
 	t.win = nil
 	t.announce(0)
 	t.mu.Unlock()
-	t.cancel(nil)
-	t.r.ended(t)
+	t.grant.Close()
 	return nil
 }
