@@ -92,6 +92,7 @@ func Open(ctx context.Context, o Options, notices io.Writer) (_ *Server, err err
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registerStore(reg, store.Stats)
+	data := deliver.New(store, deliver.Config{Threshold: o.ModeThreshold, Observer: newDeliveries(reg)})
 	var mem gateway.Memory
 	var socket *shm.Server
 	if o.ShmListen != "" {
@@ -104,9 +105,8 @@ func Open(ctx context.Context, o Options, notices io.Writer) (_ *Server, err err
 			}
 		}()
 		registerMemory(reg, socket.Stats)
-		mem = memory{socket}
+		mem = objectMemory{memory{socket}, data}
 	}
-	data := deliver.New(store, deliver.Config{Threshold: o.ModeThreshold, Observer: newDeliveries(reg)})
 	return New(Config{
 		Gateway: gateway.Config{
 			Store: store, Memory: mem, Tenants: users, Domains: o.Domains, Region: o.Region,
