@@ -129,17 +129,17 @@ func tail(name string) error {
 }
 
 // startBare runs the bare server as a process of its own, like the store.
-func startBare(ctx context.Context, file string, g bench.Geometry) (string, func() error, error) {
+func startBare(ctx context.Context, file string, g bench.Geometry) (bench.BareServer, error) {
 	exe, err := os.Executable()
 	if err != nil {
-		return "", nil, err
+		return bench.BareServer{}, err
 	}
 	p, err := bench.StartProcess(ctx, os.Stderr, nil, exe, "bench", "bare-server", "--file", file,
 		"--chunks", strconv.Itoa(g.Chunks), "--layers", strconv.Itoa(g.Layers), "--slice", strconv.FormatInt(g.Slice, 10))
 	if err != nil {
-		return "", nil, err
+		return bench.BareServer{}, err
 	}
-	return p.URL, p.Stop, nil
+	return bench.BareServer{URL: p.URL, PID: p.PID(), Stop: p.Stop}, nil
 }
 
 // newBareServerCmd is the other side of the bare HTTP loop.
