@@ -88,7 +88,7 @@ func (b *Layerwise) prepare(ctx context.Context) (_ *bed, err error) {
 	if err := d.memory(ctx); err != nil {
 		return nil, fmt.Errorf("memory for %s of payload: %w", byteSize(b.Payload()), err)
 	}
-	d.undo = append(d.undo, func() error { return d.release() })
+	d.undo = append(d.undo, d.release)
 
 	tr := newBareTransport()
 	tr.MaxIdleConnsPerHost = b.Concurrency
@@ -126,8 +126,13 @@ func (d *bed) memory(ctx context.Context) (err error) {
 }
 
 func (d *bed) release() error {
-	if d.shared != nil {
-		return d.shared.Close()
+	dst, shared := d.dst, d.shared
+	d.dst, d.shared = nil, nil
+	switch {
+	case shared != nil:
+		return shared.Close()
+	case dst != nil:
+		return unix.Munmap(dst)
 	}
-	return unix.Munmap(d.dst)
+	return nil
 }

@@ -29,6 +29,11 @@ type Config struct {
 	// takes them in any order; default and most: GOMAXPROCS.
 	Workers int
 
+	// AggBytes is how many bytes of one layer a worker gathers before it takes
+	// other work (ObjectCache, Figure A8), if its share of the layer has as many;
+	// 0: 512 KiB, and no more than a quarter of its share.
+	AggBytes int64
+
 	MaxDeliveries int   // prepared and not yet closed; default 256
 	MaxOpen       int   // chunk objects open in all of them; default 131,072
 	StagingBytes  int   // staging buffer of one response body; default stream.DefaultBuffer

@@ -46,6 +46,7 @@ type Options struct {
 	StallTimeout    time.Duration
 	ShutdownTimeout time.Duration
 	ModeThreshold   int64 // bytes; see deliver.Config.Threshold
+	AggSize         int64 // bytes; see deliver.Config.AggBytes
 	// ShmListen is the path of the Unix socket that takes clients' memory;
 	// empty: none. ShmBytes is the most they may register; 0: shm.Config's default.
 	ShmListen string
@@ -92,7 +93,7 @@ func Open(ctx context.Context, o Options, notices io.Writer) (_ *Server, err err
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registerStore(reg, store.Stats)
-	data := deliver.New(store, deliver.Config{Threshold: o.ModeThreshold, Observer: newDeliveries(reg)})
+	data := deliver.New(store, deliver.Config{Threshold: o.ModeThreshold, AggBytes: o.AggSize, Observer: newDeliveries(reg)})
 	var mem gateway.Memory
 	var socket *shm.Server
 	if o.ShmListen != "" {
