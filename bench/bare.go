@@ -167,10 +167,11 @@ func (b *bareFile) threads(dst []byte, n int) (Sample, error) {
 	return s, err
 }
 
-// BareHandler answers GET /?write=BYTES with the whole payload layer-major,
-// from a chunk file, doing per slice what any correct store must do (pread,
-// CRC) and nothing else: no authentication, no lookup, no check of the
-// request. It writes in pieces of the size asked for. Close it after use.
+// BareHandler answers GET /?write=BYTES with the whole payload layer-major
+// (and /?chunk=J with one chunk) from a chunk file, doing per slice what any
+// correct store must do (pread, CRC) and nothing else: no authentication, no
+// lookup, no check of the request. It writes in pieces of the size asked for.
+// Close it after use.
 type BareHandler struct {
 	file *bareFile
 	bufs sync.Pool // *[]byte
@@ -191,19 +192,29 @@ func NewBareHandler(name string, g Geometry) (*BareHandler, error) {
 // Close closes the file.
 func (h *BareHandler) Close() error { return h.file.Close() }
 
+// buffer takes a buffer of at least n bytes, to be put back.
+func (h *BareHandler) buffer(n int64) *[]byte {
+	mem, _ := h.bufs.Get().(*[]byte)
+	if mem == nil || int64(cap(*mem)) < n {
+		b := make([]byte, n)
+		mem = &b
+	}
+	return mem
+}
+
 func (h *BareHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	g := h.file.g
-	write, err := strconv.ParseInt(r.URL.Query().Get("write"), 10, 64)
+	g, q := h.file.g, r.URL.Query()
+	if q.Has("chunk") {
+		h.serveChunk(w, q.Get("chunk"))
+		return
+	}
+	write, err := strconv.ParseInt(q.Get("write"), 10, 64)
 	if err != nil || write < 1 || write > 1<<30 {
 		http.Error(w, "write must be a number of bytes", http.StatusBadRequest)
 		return
 	}
 	write = max(write/g.Slice, 1) * g.Slice // whole slices
-	mem, _ := h.bufs.Get().(*[]byte)
-	if mem == nil || int64(cap(*mem)) < write {
-		b := make([]byte, write)
-		mem = &b
-	}
+	mem := h.buffer(write)
 	defer h.bufs.Put(mem)
 	buf := (*mem)[:write]
 	w.Header().Set("Content-Length", strconv.FormatInt(g.Payload(), 10))

@@ -131,13 +131,13 @@ func layerwise(t *testing.T, s *clienttest.Server, g Geometry) *Layerwise {
 	return &Layerwise{
 		Geometry: g, Rounds: 3, Concurrency: 2, Dir: t.TempDir(), Command: "test",
 		Target: Target{Endpoint: s.URL, AccessKey: clienttest.AccessKey, SecretKey: clienttest.SecretKey, Bucket: clienttest.Bucket, PID: os.Getpid()},
-		StartBare: func(_ context.Context, file string, g Geometry) (string, func() error, error) {
+		StartBare: func(_ context.Context, file string, g Geometry) (BareServer, error) {
 			h, err := NewBareHandler(file, g)
 			if err != nil {
-				return "", nil, err
+				return BareServer{}, err
 			}
 			srv := httptest.NewServer(h)
-			return srv.URL, func() error { srv.Close(); return h.Close() }, nil
+			return BareServer{srv.URL, os.Getpid(), func() error { srv.Close(); return h.Close() }}, nil
 		},
 		Progress: func(title string, total int64) Progress { return &counter{t: t, title: title, total: total} },
 	}
@@ -153,10 +153,10 @@ func TestLayerwise(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%+v: %v", g, err)
 			}
-			if r.Native == plain || r.PayloadBytes != int64(g.Chunks)*int64(g.Layers)*g.Slice || len(r.Things) != 5 || r.ServerRSSAnonPeak == 0 {
+			if r.Native == plain || r.PayloadBytes != int64(g.Chunks)*int64(g.Layers)*g.Slice || len(r.Things) != 6 || r.ServerRSSAnonPeak == 0 {
 				t.Fatalf("%+v", r)
 			}
-			for i, key := range []string{"memory", "bare-http", "layerwise", "whole", "ranged"} {
+			for i, key := range []string{"memory", "bare-http", "bare-http-marked", "layerwise", "whole", "ranged"} {
 				row := r.Things[i]
 				if row.Key != key || len(row.Raw) != 3 || row.GBps <= 0 || row.Min > row.GBps || row.Max < row.GBps || row.HTTP <= 0 ||
 					row.Layer0 <= 0 || row.Total < row.Layer0 {
@@ -213,8 +213,8 @@ func TestLayerwiseSeesWrongBytes(t *testing.T) {
 		}
 	}
 	start := b.StartBare
-	b.StartBare = func(ctx context.Context, file string, g Geometry) (string, func() error, error) {
-		url, stop, err := start(ctx, file, g)
+	b.StartBare = func(ctx context.Context, file string, g Geometry) (BareServer, error) {
+		bare, err := start(ctx, file, g)
 		f, openErr := os.OpenFile(file, os.O_RDWR, 0)
 		if openErr != nil {
 			t.Fatal(openErr)
@@ -223,7 +223,7 @@ func TestLayerwiseSeesWrongBytes(t *testing.T) {
 		if _, err := f.WriteAt([]byte{0xff, 0x00, 0xff}, 5000); err != nil {
 			t.Fatal(err)
 		}
-		return url, stop, err
+		return bare, err
 	}
 	if _, err := b.Run(t.Context()); err == nil {
 		t.Error("a damaged file went unseen")

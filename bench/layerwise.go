@@ -8,10 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
-	"os"
-	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -19,7 +17,6 @@ import (
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	"github.com/objcached/objcached/client"
 	"github.com/objcached/objcached/descriptor"
@@ -41,14 +38,15 @@ type Layerwise struct {
 	// on this host and has a socket for it. All ways then end in that memory.
 	Shm         bool
 	Rounds      int
-	Concurrency int    // of the plain S3 GETs
-	Dir         string // for the bare loops' file
-	Keep        bool   // leave the chunks in the bucket
-	Command     string // for the report
+	Concurrency int      // of the plain S3 GETs
+	Dir         string   // for the bare loops' file
+	Keep        bool     // leave the chunks in the bucket
+	Skip        []string // keys of things to leave out
+	Command     string   // for the report
 	Target      Target
 	// StartBare starts a BareHandler on a file in the same arrangement as the
-	// server under test, and returns its URL.
-	StartBare func(ctx context.Context, file string, g Geometry) (url string, stop func() error, err error)
+	// server under test.
+	StartBare func(ctx context.Context, file string, g Geometry) (BareServer, error)
 	Progress  func(title string, total int64) Progress
 }
 
@@ -60,7 +58,8 @@ type Progress interface {
 
 // Sample is one run of one thing.
 type Sample struct {
-	Layer0, Total time.Duration
+	Layer0, Total  time.Duration
+	Client, Server time.Duration // processor time of the two processes
 }
 
 // thing is one of them.
@@ -68,6 +67,7 @@ type thing struct {
 	key, name  string
 	chunkMajor bool   // where the bytes end up in memory
 	limit      string // key of the thing that is its own limit, if not the first two
+	pid        int    // of the server that works for it; 0: none, or not to be told
 	run        func(ctx context.Context, dst []byte) (Sample, error)
 }
 
@@ -77,99 +77,52 @@ func (b *Layerwise) Run(ctx context.Context) (_ *LayerwiseReport, err error) {
 	if err := b.validate(); err != nil {
 		return nil, err
 	}
-	cleanup := func(f func() error) { err = errors.Join(err, f()) }
-
-	c, plain, err := b.clients()
+	d, err := b.prepare(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer c.Close()
-	keys, err := b.keys()
-	if err != nil {
-		return nil, err
-	}
-	if !b.Keep {
-		defer cleanup(func() error { return removeAll(c, keys) })
-	}
-	if err := b.fill(ctx, c, keys); err != nil {
-		return nil, err
-	}
-	file := filepath.Join(b.Dir, "bare-chunks")
-	bar := b.Progress("writing the bare loops' file", int64(b.Chunks))
-	err = writeChunkFile(file, b.Geometry, bar.Add)
-	bar.Done()
-	defer cleanup(func() error { return os.Remove(file) })
-	if err != nil {
-		return nil, err
-	}
-	mem, err := openBareFile(file, b.Geometry)
-	if err != nil {
-		return nil, err
-	}
-	defer cleanup(mem.Close)
-	url, stop, err := b.StartBare(ctx, file, b.Geometry)
-	if err != nil {
-		return nil, err
-	}
-	defer cleanup(stop)
-
-	dst, shared, free, err := b.memory(ctx, c)
-	if err != nil {
-		return nil, fmt.Errorf("memory for %s of payload: %w", byteSize(b.Payload()), err)
-	}
-	defer cleanup(free)
-
-	bar = b.Progress("finding the bare loops' best write sizes", int64(2*3*len(writeSizes)))
-	defer bar.Done()
-	var bare [2]*bareClient
-	for i := range bare {
-		tr := newBareTransport(i == 1)
-		defer tr.CloseIdleConnections()
-		bare[i] = &bareClient{http: &http.Client{Transport: tr}, url: url, g: b.Geometry}
-		if err := bare[i].bestWrite(ctx, dst, 3, bar.Add); err != nil {
-			return nil, err
-		}
-	}
-	bar.Done()
-
-	core := minio.Core{Client: plain}
+	defer func() { err = errors.Join(err, d.close()) }()
 	report := &LayerwiseReport{
 		Command: b.Command, Machine: ThisMachine(), Geometry: b.Geometry, Rounds: b.Rounds, Concurrency: b.Concurrency,
-		PayloadBytes: b.Payload(), BareWriteBytes: bare[0].write, MarkedWriteBytes: bare[1].write,
+		PayloadBytes: b.Payload(), BareWriteBytes: d.bare.write, MarkedWriteBytes: d.marked.write,
 	}
 	things := []thing{
-		{key: "memory", name: "bare limit in memory: pread + CRC32C", run: mem.memory},
-		{key: "bare-http", name: "bare limit over loopback HTTP", run: bare[0].get},
-		{key: "bare-http-marked", name: "the same, the reader with a low-water mark", run: bare[1].get},
-		{key: "layerwise", name: "layer-major body, client.GetLayers", limit: "bare-http-marked", run: func(ctx context.Context, dst []byte) (Sample, error) {
-			return b.layerwise(ctx, c, keys, dst, report)
+		{key: "memory", name: "bare limit in memory: pread + CRC32C", run: d.file.memory},
+		{key: "bare-http", name: "bare limit over loopback HTTP", pid: d.server.PID, run: d.bare.get},
+		{key: "bare-http-marked", name: "the same, the reader with a low-water mark", pid: d.server.PID, run: d.marked.get},
+		{key: "layerwise", name: "layer-major body, client.GetLayers", limit: "bare-http-marked", pid: b.Target.PID, run: func(ctx context.Context, dst []byte) (Sample, error) {
+			return b.layerwise(ctx, d.c, d.keys, dst, report)
 		}},
-		{key: "whole", name: "whole-object GETs, minio-go", chunkMajor: true, run: func(ctx context.Context, dst []byte) (Sample, error) {
-			return b.whole(ctx, core, keys, dst)
-		}},
-		{key: "ranged", name: "ranged GETs per (layer, chunk), minio-go", run: func(ctx context.Context, dst []byte) (Sample, error) {
-			return b.ranged(ctx, core, keys, dst)
+		{key: "whole", name: "whole-object GETs, minio-go", chunkMajor: true, pid: b.Target.PID, run: d.whole},
+		{key: "ranged", name: "ranged GETs per (layer, chunk), minio-go", pid: b.Target.PID, run: func(ctx context.Context, dst []byte) (Sample, error) {
+			return b.ranged(ctx, d.core, d.keys, dst)
 		}},
 	}
-	if shared != nil {
-		things = append(things,
-			thing{key: "memory-threads", name: fmt.Sprintf("bare limit of shared memory: pread + CRC32C, %d threads", runtime.NumCPU()),
-				run: func(_ context.Context, dst []byte) (Sample, error) { return mem.threads(dst, runtime.NumCPU()) }},
-			thing{key: "layerwise-shm", name: "into shared memory, client.GetLayersInto", limit: "memory-threads",
-				run: func(ctx context.Context, _ []byte) (Sample, error) { return b.intoShared(ctx, c, keys, shared) }})
+	if d.shared != nil {
+		things = append(things, d.threadsThing(),
+			thing{key: "layerwise-shm", name: "into shared memory, client.GetLayersInto", limit: "memory-threads", pid: b.Target.PID, run: d.agg})
 	}
-	if err := b.checkAll(ctx, things, dst); err != nil {
+	// The first two are what the table compares with.
+	things = append(things[:2], slices.DeleteFunc(things[2:], func(t thing) bool { return slices.Contains(b.Skip, t.key) })...)
+	if err := b.checkAll(ctx, things, d.dst); err != nil {
 		return nil, err
 	}
 	watch := watchMemory(b.Target.PID)
 	defer watch.stop()
-	samples, err := b.measure(ctx, things, dst)
+	samples, err := b.measure(ctx, things, d.dst)
 	if err != nil {
 		return nil, err
 	}
 	report.ServerRSSAnonPeak = watch.stop()
 	report.fill(things, samples)
 	return report, nil
+}
+
+// threadsThing is the limit of what goes into shared memory.
+func (d *bed) threadsThing() thing {
+	n := runtime.NumCPU()
+	return thing{key: "memory-threads", name: fmt.Sprintf("bare limit of shared memory: pread + CRC32C, %d threads", n),
+		run: func(_ context.Context, dst []byte) (Sample, error) { return d.file.threads(dst, n) }}
 }
 
 // checkAll runs everything once and compares every byte.
@@ -198,10 +151,12 @@ func (b *Layerwise) measure(ctx context.Context, things []thing, dst []byte) ([]
 	for r := range b.Rounds {
 		for k := range things {
 			i := (k + r) % len(things)
+			cpu := startCPU(things[i].pid)
 			s, err := things[i].run(ctx, dst)
 			if err != nil {
 				return nil, fmt.Errorf("%s, round %d: %w", things[i].name, r, err)
 			}
+			s.Client, s.Server = cpu.stop()
 			samples[i] = append(samples[i], s)
 			bar.Add(1)
 		}
@@ -209,32 +164,23 @@ func (b *Layerwise) measure(ctx context.Context, things []thing, dst []byte) ([]
 	return samples, nil
 }
 
-// memory makes the memory that everything ends in, with its pages in place: a
-// registered buffer if shared memory is measured.
-func (b *Layerwise) memory(ctx context.Context, c *client.Client) (dst []byte, shared *client.Buffer, free func() error, err error) {
-	if b.Shm {
-		if shared, err = c.Register(ctx, b.Payload()); err != nil {
-			return nil, nil, nil, err
-		}
-		return shared.Bytes(), shared, shared.Close, nil
-	}
-	dst, err = unix.Mmap(-1, 0, int(b.Payload()), unix.PROT_READ|unix.PROT_WRITE,
-		unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_POPULATE)
-	return dst, nil, func() error { return unix.Munmap(dst) }, err
+// agg is the layerwise GET into shared memory.
+func (d *bed) agg(ctx context.Context, _ []byte) (Sample, error) {
+	return d.layersInto(ctx, descriptor.Layer, descriptor.Target{})
 }
 
-// intoShared is the layerwise GET into shared memory.
-func (b *Layerwise) intoShared(ctx context.Context, c *client.Client, keys []string, buf *client.Buffer) (Sample, error) {
+// layersInto gets the prefix into shared memory.
+func (d *bed) layersInto(ctx context.Context, mode descriptor.Mode, place descriptor.Target) (Sample, error) {
 	var s Sample
 	start := time.Now()
-	tr, err := c.GetLayersInto(ctx, client.GetRequest{
-		Keys: keys, NumLayers: b.Layers, PerLayerChunkBytes: b.Slice, Delivery: descriptor.Layer,
-	}, buf, descriptor.Target{})
+	tr, err := d.c.GetLayersInto(ctx, client.GetRequest{
+		Keys: d.keys, NumLayers: d.b.Layers, PerLayerChunkBytes: d.b.Slice, Delivery: mode,
+	}, d.shared, place)
 	if err != nil {
 		return s, err
 	}
 	defer tr.Close()
-	for l := range b.Layers {
+	for l := range d.b.Layers {
 		if err := tr.WaitLayer(ctx, l); err != nil {
 			return s, err
 		}
@@ -375,30 +321,42 @@ func (b *Layerwise) layerwise(ctx context.Context, c *client.Client, keys []stri
 }
 
 // whole gets the chunks as objects, each into one run of memory.
-func (b *Layerwise) whole(ctx context.Context, core minio.Core, keys []string, dst []byte) (Sample, error) {
-	start := time.Now()
-	err := b.workers(ctx, len(keys), func(ctx context.Context, j int) error {
-		return getObject(ctx, core, b.Target.Bucket, keys[j], minio.GetObjectOptions{}, dst[b.offset(j, 0):][:b.ChunkBytes()])
+func (d *bed) whole(ctx context.Context, dst []byte) (Sample, error) {
+	return d.eachChunk(ctx, func(ctx context.Context, j int) error {
+		return getObject(ctx, d.core, d.b.Target.Bucket, d.keys[j], minio.GetObjectOptions{}, dst[d.b.offset(j, 0):][:d.b.ChunkBytes()])
 	})
+}
+
+// eachChunk is a run that gets chunk by chunk: layer 0 is complete at the end.
+func (d *bed) eachChunk(ctx context.Context, get func(ctx context.Context, j int) error) (Sample, error) {
+	start := time.Now()
+	err := d.b.workers(ctx, len(d.keys), get)
 	total := time.Since(start)
-	return Sample{Layer0: total, Total: total}, err // with whole objects, layer 0 is complete at the end
+	return Sample{Layer0: total, Total: total}, err
 }
 
 // ranged gets each slice by a request of its own, in layer order.
 func (b *Layerwise) ranged(ctx context.Context, core minio.Core, keys []string, dst []byte) (Sample, error) {
-	var s Sample
-	var done atomic.Int64
-	start := time.Now()
-	err := b.workers(ctx, len(keys)*b.Layers, func(ctx context.Context, i int) error {
-		l, j := i/len(keys), i%len(keys)
+	return b.eachSlice(ctx, func(ctx context.Context, j, l int) error {
 		var o minio.GetObjectOptions
 		if err := o.SetRange(int64(l)*b.Slice, int64(l+1)*b.Slice-1); err != nil {
 			return err
 		}
-		if err := getObject(ctx, core, b.Target.Bucket, keys[j], o, dst[int64(i)*b.Slice:][:b.Slice]); err != nil {
+		return getObject(ctx, core, b.Target.Bucket, keys[j], o, dst[(int64(l)*int64(b.Chunks)+int64(j))*b.Slice:][:b.Slice])
+	})
+}
+
+// eachSlice is a run that gets slice by slice, in layer order.
+func (b *Layerwise) eachSlice(ctx context.Context, get func(ctx context.Context, j, l int) error) (Sample, error) {
+	var s Sample
+	var done atomic.Int64
+	start := time.Now()
+	err := b.workers(ctx, b.Chunks*b.Layers, func(ctx context.Context, i int) error {
+		l, j := i/b.Chunks, i%b.Chunks
+		if err := get(ctx, j, l); err != nil {
 			return err
 		}
-		if l == 0 && done.Add(1) == int64(len(keys)) {
+		if l == 0 && done.Add(1) == int64(b.Chunks) {
 			s.Layer0 = time.Since(start)
 		}
 		return nil

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"text/tabwriter"
 )
 
@@ -27,16 +28,20 @@ type LayerwiseReport struct {
 
 // ThingReport is one row.
 type ThingReport struct {
-	Key    string        `json:"key"`
-	Name   string        `json:"name"`
-	GBps   float64       `json:"gb_per_s"` // median of the rounds, 10^9 bytes per second
-	Min    float64       `json:"gb_per_s_min"`
-	Max    float64       `json:"gb_per_s_max"`
-	Layer0 float64       `json:"layer0_ms"` // median
-	Total  float64       `json:"total_ms"`  // median
-	Memory float64       `json:"of_memory"` // median over rounds of this / bare memory of the same round
-	HTTP   float64       `json:"of_bare_http"`
-	Limit  float64       `json:"of_own_limit,omitempty"` // the same against its own limit, if it has one
+	Key    string  `json:"key"`
+	Name   string  `json:"name"`
+	GBps   float64 `json:"gb_per_s"` // median of the rounds, 10^9 bytes per second
+	Min    float64 `json:"gb_per_s_min"`
+	Max    float64 `json:"gb_per_s_max"`
+	Layer0 float64 `json:"layer0_ms"` // median
+	Total  float64 `json:"total_ms"`  // median
+	Memory float64 `json:"of_memory"` // median over rounds of this / bare memory of the same round
+	HTTP   float64 `json:"of_bare_http"`
+	Limit  float64 `json:"of_own_limit,omitempty"` // the same against its own limit, if it has one
+	// Processor seconds per 10^9 bytes of payload, of the measuring process and
+	// of the server's; medians. A server whose time cannot be told has 0.
+	Client float64       `json:"cpu_client_s_per_gb"`
+	Server float64       `json:"cpu_server_s_per_gb"`
 	Raw    []RoundReport `json:"rounds"`
 }
 
@@ -45,37 +50,54 @@ type RoundReport struct {
 	GBps   float64 `json:"gb_per_s"`
 	Layer0 float64 `json:"layer0_ms"`
 	Total  float64 `json:"total_ms"`
+	Client float64 `json:"cpu_client_s_per_gb"`
+	Server float64 `json:"cpu_server_s_per_gb"`
 }
 
 // fill works the rows out; things 0 and 1 are the limits.
 func (r *LayerwiseReport) fill(things []thing, samples [][]Sample) {
-	ratio := func(i, limit int) float64 {
-		var q []float64
-		for k := range samples[i] {
-			q = append(q, samples[limit][k].Total.Seconds()/samples[i][k].Total.Seconds())
-		}
-		return median(q)
-	}
 	for i, t := range things {
-		row := ThingReport{Key: t.key, Name: t.name, Memory: ratio(i, 0), HTTP: ratio(i, 1)}
-		for k := range things {
-			if t.limit != "" && things[k].key == t.limit {
-				row.Limit = ratio(i, k)
-			}
-		}
-		var speed, layer0, total []float64
-		for _, s := range samples[i] {
-			rr := RoundReport{GBps: gbps(r.PayloadBytes, s.Total), Layer0: millis(s.Layer0), Total: millis(s.Total)}
-			row.Raw = append(row.Raw, rr)
-			speed, layer0, total = append(speed, rr.GBps), append(layer0, rr.Layer0), append(total, rr.Total)
-			if row.Min == 0 || rr.GBps < row.Min {
-				row.Min = rr.GBps
-			}
-			row.Max = max(row.Max, rr.GBps)
-		}
-		row.GBps, row.Layer0, row.Total = median(speed), median(layer0), median(total)
+		row := rowOf(t, samples[i], r.PayloadBytes)
+		row.Memory, row.HTTP = ratio(samples[0], samples[i]), ratio(samples[1], samples[i])
+		row.Limit = limitOf(things, samples, i)
 		r.Things = append(r.Things, row)
 	}
+}
+
+// ratio is the speed of a thing over that of another: the median of the rounds'.
+func ratio(other, s []Sample) float64 {
+	var q []float64
+	for k := range s {
+		q = append(q, other[k].Total.Seconds()/s[k].Total.Seconds())
+	}
+	return median(q)
+}
+
+// limitOf is the ratio of thing i to its own limit; 0: it has none.
+func limitOf(things []thing, samples [][]Sample, i int) float64 {
+	for k := range things {
+		if things[i].limit != "" && things[k].key == things[i].limit {
+			return ratio(samples[k], samples[i])
+		}
+	}
+	return 0
+}
+
+// rowOf works out a row but for what it is compared with.
+func rowOf(t thing, samples []Sample, bytes int64) ThingReport {
+	row := ThingReport{Key: t.key, Name: t.name}
+	var speed, layer0, total, client, server []float64
+	for _, s := range samples {
+		rr := RoundReport{GBps: gbps(bytes, s.Total), Layer0: millis(s.Layer0), Total: millis(s.Total),
+			Client: secondsPerGB(s.Client, bytes), Server: secondsPerGB(s.Server, bytes)}
+		row.Raw = append(row.Raw, rr)
+		speed, layer0, total = append(speed, rr.GBps), append(layer0, rr.Layer0), append(total, rr.Total)
+		client, server = append(client, rr.Client), append(server, rr.Server)
+	}
+	row.Min, row.Max = slices.Min(speed), slices.Max(speed)
+	row.GBps, row.Layer0, row.Total = median(speed), median(layer0), median(total)
+	row.Client, row.Server = median(client), median(server)
+	return row
 }
 
 // WriteTable prints the report for people.
@@ -83,20 +105,21 @@ func (r *LayerwiseReport) WriteTable(w io.Writer) error {
 	fmt.Fprintf(w, "%d chunks of %d layers of %s = %s, %d rounds, %s, %d cores\n\n",
 		r.Chunks, r.Layers, byteSize(r.Slice), byteSize(r.PayloadBytes), r.Rounds, r.Machine.CPU, r.Machine.Cores)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "GB/s\tmin\tmax\tof bare HTTP\tof memory\tlayer 0 ms\ttotal ms\t\t")
+	fmt.Fprintln(t, "GB/s\tmin\tmax\tof bare HTTP\tof memory\tlayer 0 ms\ttotal ms\tclient s/GB\tserver s/GB\t\t")
 	for _, row := range r.Things {
-		fmt.Fprintf(t, "%.3f\t%.3f\t%.3f\t%.2f\t%.2f\t%.1f\t%.1f\t  %s\t\n",
-			row.GBps, row.Min, row.Max, row.HTTP, row.Memory, row.Layer0, row.Total, row.Name)
+		fmt.Fprintf(t, "%.3f\t%.3f\t%.3f\t%.2f\t%.2f\t%.1f\t%.1f\t%.3f\t%.3f\t  %s\t\n",
+			row.GBps, row.Min, row.Max, row.HTTP, row.Memory, row.Layer0, row.Total, row.Client, row.Server, row.Name)
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "\nGB/s, layer 0 and total are medians of the rounds; a ratio is the median of the rounds' ratios.\n")
+	fmt.Fprintf(w, "\nGB/s, layer 0 and total are medians of the rounds; a ratio is the median of the rounds' ratios;\n")
+	fmt.Fprintf(w, "s/GB is processor time per 10^9 bytes of the measuring process and of the server's.\n")
 	fmt.Fprintf(w, "The bare HTTP loops write %s and %s at a time (each its best of %d sizes); plain GETs run %d at a time.\n",
 		byteSize(r.BareWriteBytes), byteSize(r.MarkedWriteBytes), len(writeSizes), r.Concurrency)
 	for _, row := range r.Things {
 		if row.Limit > 0 {
-			fmt.Fprintf(w, "%s: %.2f of its own limit, the row before it.\n", row.Name, row.Limit)
+			fmt.Fprintf(w, "%s: %.2f of its own limit, the row above it.\n", row.Name, row.Limit)
 		}
 	}
 	if !r.Native {

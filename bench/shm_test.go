@@ -36,11 +36,11 @@ func TestLayerwiseShm(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%+v: %v", g, err)
 		}
-		if len(r.Things) != 7 || r.Things[5].Key != "memory-threads" || r.Things[6].Key != "layerwise-shm" {
+		if len(r.Things) != 8 || r.Things[6].Key != "memory-threads" || r.Things[7].Key != "layerwise-shm" {
 			t.Fatalf("%+v", r.Things)
 		}
-		for i, row := range r.Things {
-			if row.GBps <= 0 || row.Layer0 <= 0 || row.Total < row.Layer0 || (row.Limit > 0) != (i == 6) {
+		for _, row := range r.Things {
+			if row.GBps <= 0 || row.Layer0 <= 0 || row.Total < row.Layer0 || (row.Limit > 0) != (row.Key == "layerwise" || row.Key == "layerwise-shm") {
 				t.Errorf("%+v", row)
 			}
 		}

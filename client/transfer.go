@@ -62,49 +62,25 @@ func (c *Client) GetLayersInto(ctx context.Context, req GetRequest, b *Buffer, p
 	if place.Offset+place.Length > b.n {
 		return nil, invalid("rdma_target.length", "the window ends past the buffer's %d bytes", b.n)
 	}
-	select {
-	case t.slot = <-b.slots:
-	case <-ctx.Done():
-		return nil, networkError(ctx.Err())
-	case <-b.ctx.Done():
-		return nil, &Error{Code: "Closed", Message: "the buffer is closed", Matched: -1}
-	case <-b.mem.Gone():
-		return nil, &Error{Code: "Closed", Message: "the store has let go of the buffer", Matched: -1}
+	ctx, slot, done, err := b.use(ctx)
+	if err != nil {
+		return nil, err
 	}
-	b.mu.Lock()
-	if b.ended {
-		b.mu.Unlock()
-		b.slots <- t.slot
-		return nil, &Error{Code: "Closed", Message: "the buffer is closed", Matched: -1}
-	}
+	t.slot = slot
 	ctx, t.cancel = context.WithCancel(ctx)
 	t.tag.Store(-1)
-	stop := context.AfterFunc(b.ctx, t.cancel)
-	b.work.Go(func() {
-		defer stop()
-		t.run(ctx)
-	})
-	b.mu.Unlock()
+	go func() { done(t.run(ctx)) }()
 	return t, nil
 }
 
-// run sends the request until it has an answer, and gives the slot back when
-// nothing more is written under its tag.
-func (t *Transfer) run(ctx context.Context) {
-	stop := make(chan struct{})
-	go func() { // a store that is gone answers no more
-		select {
-		case <-t.b.mem.Gone():
-			t.cancel()
-		case <-stop:
-		}
-	}()
-	defer close(stop)
+// run sends the request until it has an answer. It reports whether nothing
+// more is written under its tag, so that another may use the slot.
+func (t *Transfer) run(ctx context.Context) bool {
 	answered := true
 	for attempt := 0; ; attempt++ {
 		tag := t.b.nextTag(t.slot)
 		if tag > t.b.mem.lastTag() {
-			t.err = &Error{Code: "Closed", Message: "the buffer has used up its tags: register another", Matched: -1}
+			t.err = errNoTags()
 			break
 		}
 		t.tag.Store(tag)
@@ -120,7 +96,7 @@ func (t *Transfer) run(ctx context.Context) {
 		}
 		t.err = nil
 	}
-	reusable := answered || t.overSoon()
+	reusable := answered || t.tag.Load() < 0 || t.b.overSoon(t.tag.Load())
 	if tag := t.tag.Load(); tag >= 0 {
 		for t.ready < t.desc.LayerCount && t.b.mem.Wait(tag, t.ready, 0) {
 			t.ready++
@@ -128,17 +104,13 @@ func (t *Transfer) run(ctx context.Context) {
 	}
 	if e, ok := t.err.(*Error); ok {
 		e.LayersReady = t.ready
-		select {
-		case <-t.b.mem.Gone():
+		if t.b.lost() {
 			e.Message += "the store has let go of the memory"
-		default:
 		}
 	}
 	t.cancel()
 	close(t.done)
-	if reusable {
-		t.b.slots <- t.slot
-	}
+	return reusable
 }
 
 // send sends one attempt. answered: the store has said that it is over.
@@ -173,24 +145,6 @@ func (t *Transfer) send(ctx context.Context, tag int64) (answered bool, wait tim
 		return true, 0, e
 	}
 	return true, 0, nil
-}
-
-// overSoon waits, after a request without an answer, for the store to say in
-// the memory's transport that the transfer is over. Of a request that the store has
-// not begun yet nothing is said: then the memory is withdrawn, so that it cannot begin.
-func (t *Transfer) overSoon() bool {
-	for range 50 {
-		if t.b.mem.Wait(t.tag.Load(), over, waitSlice) {
-			return true
-		}
-		select {
-		case <-t.b.mem.Gone():
-			return true
-		default:
-		}
-	}
-	t.b.mem.Withdraw(letGo)
-	return false
 }
 
 // waitSlice bounds one sleep on a word, and so how late an end is noticed that

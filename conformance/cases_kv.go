@@ -1,9 +1,7 @@
 package conformance
 
 import (
-	"bytes"
 	"fmt"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -268,42 +266,6 @@ func kvCases() []kase {
 				e.denied(a, 400, "InvalidArgument")
 				named(e, a, "rdma_target.length")
 			}
-		}),
-		oursOne("kv/GetObjectRDMA/is-501", func(e *env) {
-			b := e.bucket()
-			e.put(b, "k", []byte("x"))
-			a := e.do(req{Method: "GET", Path: "/" + b + "/k", Header: map[string]string{"X-Kv-Rdma-Target": "e30"}})
-			e.denied(a, 501, "NotImplemented")
-			a = e.do(req{Method: "GET", Path: "/" + b + "/k", Header: map[string]string{"X-Amz-Rdma-Token": "token"}})
-			equal(e, "x-amz-rdma-reply", a.Header.Get("X-Amz-Rdma-Reply"), "501")
-		}),
-		oursOne("kv/PutObjectRDMA/is-501", func(e *env) {
-			b := e.bucket()
-			for _, h := range []string{"X-Kv-Rdma-Target", "X-Amz-Rdma-Token"} {
-				a := e.do(req{Method: "PUT", Path: "/" + b + "/k", Body: []byte("x"), Header: map[string]string{h: "e30"}})
-				if h == "X-Amz-Rdma-Token" {
-					equal(e, "x-amz-rdma-reply", a.Header.Get("X-Amz-Rdma-Reply"), "501")
-				} else {
-					e.denied(a, 501, "NotImplemented")
-				}
-				_, err := e.aws.Head(e.ctx, b, "k", getOpts{})
-				e.fails(err, 404, "")
-			}
-		}),
-		oursOne("kv/UploadPartRDMA/is-501", func(e *env) {
-			b := e.bucket()
-			id, err := e.aws.CreateUpload(e.ctx, b, "k", putOpts{})
-			e.ok(err)
-			target := req{Method: "PUT", Path: "/" + b + "/k", Query: "partNumber=1&uploadId=" + url.QueryEscape(id)}
-			target.Header = map[string]string{"X-Kv-Rdma-Target": "e30"}
-			e.denied(e.do(target), 501, "NotImplemented")
-			target.Header = map[string]string{"X-Amz-Rdma-Token": "token"}
-			equal(e, "x-amz-rdma-reply", e.do(target).Header.Get("X-Amz-Rdma-Reply"), "501")
-			a := e.do(req{Method: "GET", Path: "/" + b + "/k", Query: "uploadId=" + url.QueryEscape(id)})
-			if a.Status != 200 || bytes.Contains(a.Body, []byte("<Part>")) {
-				e.Errorf("a part without its bytes was stored: %d %s", a.Status, a.Body)
-			}
-			e.ok(e.aws.Abort(e.ctx, b, "k", id))
 		}),
 		oursOne("kv/PutObject/chain-headers", func(e *env) {
 			b := e.bucket()

@@ -63,7 +63,7 @@ func cases() []kase {
 	return slices.Concat(
 		bucketCases(), objectCases(), keyCases(), rangeCases(), conditionCases(), metadataCases(),
 		copyCases(), listCases(), multiDeleteCases(), multipartCases(), checksumCases(), streamingCases(),
-		presignCases(), authCases(), hostCases(), errorCases(), kvCases(), kvErrorCases(), tenantCases(),
+		presignCases(), authCases(), hostCases(), errorCases(), kvCases(), memoryCases(), kvErrorCases(), tenantCases(),
 	)
 }
 

@@ -40,9 +40,19 @@ type crew struct {
 	err   error
 }
 
-// itemBytes is what an item has at least, unless that leaves too few items for
+// itemBytes is what an item has by default, unless that leaves too few items for
 // the workers to share: enough that taking one costs nothing.
 const itemBytes = 512 << 10
+
+// perItem is how many chunks of a layer an item has.
+func (y *Delivery) perItem(workers int) int {
+	size, share := int64(itemBytes), 4
+	if y.d.cfg.AggBytes > 0 {
+		size, share = y.d.cfg.AggBytes, 1
+	}
+	most := int64(max(1, len(y.objs)/(share*workers)))
+	return int(min(most, max(1, size/y.desc.PerLayerChunkBytes)))
+}
 
 // runAnyOrder reads the payload's slices by several workers at once.
 func (y *Delivery) runAnyOrder(ctx context.Context, sink transport.Sink, place *agg.Placement) (Result, error) {
@@ -52,8 +62,7 @@ func (y *Delivery) runAnyOrder(ctx context.Context, sink transport.Sink, place *
 	}
 	c := &crew{y: y, sink: sink, place: place, chunky: y.mode == descriptor.Chunk, perItem: 1, layers: y.plan.Layers()}
 	if !c.chunky {
-		c.perItem = int(max(1, itemBytes/y.desc.PerLayerChunkBytes))
-		c.perItem = max(1, min(c.perItem, n/(4*workers)))
+		c.perItem = y.perItem(workers)
 	}
 	c.groups = (n + c.perItem - 1) / c.perItem
 	c.items = int64(c.groups)

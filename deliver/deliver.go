@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"github.com/objcached/objcached/agg"
@@ -28,11 +29,17 @@ type Config struct {
 	// takes them in any order; default and most: GOMAXPROCS.
 	Workers int
 
+	// AggBytes is how many bytes of one layer a worker gathers before it takes
+	// other work (ObjectCache, Figure A8), if its share of the layer has as many;
+	// 0: 512 KiB, and no more than a quarter of its share.
+	AggBytes int64
+
 	MaxDeliveries int   // prepared and not yet closed; default 256
 	MaxOpen       int   // chunk objects open in all of them; default 131,072
 	StagingBytes  int   // staging buffer of one response body; default stream.DefaultBuffer
 	WindowBytes   int64 // block window of one delivery; default 16 MiB, negative: none
 	WindowTotal   int64 // block windows of all deliveries; default 128 MiB
+	Stages        int   // objects staged on their way to or from memory, 4 MiB each; default 16
 
 	Observer Observer         // default: none
 	Now      func() time.Time // default time.Now; only for the Observer's durations
@@ -45,6 +52,7 @@ type Deliverer struct {
 	bodies  *stream.Pool
 	held    limits
 	observe Observer
+	staged  atomic.Int64 // staging buffers in use
 }
 
 // New makes a Deliverer over store.
@@ -69,6 +77,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.WindowTotal == 0 {
 		c.WindowTotal = 128 << 20
+	}
+	if c.Stages == 0 {
+		c.Stages = 16
 	}
 	if c.Observer == nil {
 		c.Observer = noObserver{}

@@ -17,7 +17,7 @@ type Observer interface {
 
 // Report describes one delivery.
 type Report struct {
-	Mode       descriptor.Mode // Layer or Chunk
+	Mode       descriptor.Mode // Layer or Chunk; of a single object its path
 	Requested  int             // chunks named
 	Matched    int             // chunks served; fewer than Requested if truncated
 	Layers     int             // layers made ready

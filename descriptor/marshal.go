@@ -3,7 +3,6 @@ package descriptor
 import (
 	"encoding/base64"
 	"fmt"
-	"strings"
 )
 
 // writer builds one document. In object and array, item writes the i-th of
@@ -116,17 +115,9 @@ func EncodeHeader(d *Descriptor) (string, error) {
 
 // ParseHeader is Parse for the header form. The base64url may be padded.
 func ParseHeader(value string, lim Limits) (*Descriptor, error) {
-	if len(value) > MaxHeaderBytes {
-		return nil, &FieldError{headerField, fmt.Sprintf("over the limit of %d bytes", MaxHeaderBytes)}
-	}
-	raw := value
-	if strings.HasSuffix(raw, "=") && len(raw)%4 == 0 {
-		raw = strings.TrimSuffix(strings.TrimSuffix(raw, "="), "=")
-	}
-	// The decoder would pass over line breaks, which no header can carry.
-	b, err := base64.RawURLEncoding.Strict().DecodeString(raw)
-	if err != nil || strings.ContainsAny(raw, "\r\n") {
-		return nil, &FieldError{headerField, "not base64url"}
+	b, err := decodeHeader(headerField, value)
+	if err != nil {
+		return nil, err
 	}
 	d, err := Parse(JSON, b, lim)
 	if fe, ok := err.(*FieldError); ok && fe.Field == bodyField {

@@ -65,19 +65,7 @@ func (t *Target) BlockBytes(slice int64) int64 {
 const targetPrefix = "rdma_target."
 
 // targetFields is the table of rdma_target.
-var targetFields = []field[Target]{
-	{"handle", true,
-		func(r reader, t *Target, _ *Limits) (err error) { t.Handle, err = shortText(r, maxHandle); return err },
-		func(w writer, t *Target) { w.text(t.Handle) }, alwaysTarget},
-	{"offset", true,
-		func(r reader, t *Target, _ *Limits) (err error) { t.Offset, err = notNegative(r); return err },
-		func(w writer, t *Target) { w.integer(t.Offset) }, alwaysTarget},
-	{"length", true,
-		func(r reader, t *Target, _ *Limits) (err error) { t.Length, err = positive(r); return err },
-		func(w writer, t *Target) { w.integer(t.Length) }, alwaysTarget},
-	{"tag", true,
-		func(r reader, t *Target, _ *Limits) (err error) { t.Tag, err = notNegative(r); return err },
-		func(w writer, t *Target) { w.integer(t.Tag) }, alwaysTarget},
+var targetFields = append(windowFields((*Target).window), []field[Target]{
 	stride("layer_stride", func(t *Target) *int64 { return &t.LayerStride }),
 	stride("chunk_stride", func(t *Target) *int64 { return &t.ChunkStride }),
 	{"layer_bases", false,
@@ -102,9 +90,9 @@ var targetFields = []field[Target]{
 		func(r reader, t *Target, _ *Limits) (err error) { t.Slots, err = addresses(r, maxCount); return err },
 		func(w writer, t *Target) { writeAddresses(w, t.Slots) },
 		func(t *Target) bool { return t.Slots != nil }},
-}
+}...)
 
-func alwaysTarget(*Target) bool { return true }
+func (t *Target) window() window { return window{&t.Handle, &t.Offset, &t.Length, &t.Tag} }
 
 // stride is a row for an optional positive number of bytes.
 func stride(name string, of func(t *Target) *int64) field[Target] {
@@ -148,17 +136,8 @@ func writeAddresses(w writer, a []int64) {
 // completed, and fills in the defaults but that of LayerStride, which depends
 // on the chunks that are found.
 func (t *Target) complete(d *Descriptor) error {
-	switch {
-	case t.Handle == "" || len(t.Handle) > maxHandle:
-		return t.bad("handle", "must have 1 to %d bytes", maxHandle)
-	case t.Offset < 0:
-		return t.bad("offset", "must not be negative: %d", t.Offset)
-	case t.Length <= 0:
-		return t.bad("length", "must be positive, not %d", t.Length)
-	case t.Offset > math.MaxInt64-t.Length:
-		return t.bad("length", "offset + length overflows")
-	case t.Tag < 0:
-		return t.bad("tag", "must not be negative: %d", t.Tag)
+	if err := t.window().check(); err != nil {
+		return err
 	}
 	if t.LayerBases == nil {
 		return t.completeSimple(d)

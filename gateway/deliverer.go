@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"github.com/objcached/objcached/descriptor"
+	"github.com/objcached/objcached/storage"
 	"github.com/objcached/objcached/tenant"
 )
 
@@ -41,4 +42,11 @@ type Memory interface {
 	// are ready as they become so. It returns when nothing more will be
 	// written. The summary is never nil; after an error it says how far it came.
 	Deliver(ctx context.Context, who *tenant.Identity, y Delivery, d *descriptor.Descriptor) (*descriptor.Summary, error)
+	// WriteObject writes the n bytes at off of obj, no more than t.Length, to
+	// the start of t's window. It returns when nothing more will be written.
+	WriteObject(ctx context.Context, who *tenant.Identity, t *descriptor.ObjectTarget, obj storage.Object, off, n int64) error
+	// ReadObject gives the t.Length bytes of t's window. Each is taken from the
+	// client's memory once. Read fails when ctx ends or the client withdraws
+	// the memory; nothing is read from it after Close.
+	ReadObject(ctx context.Context, who *tenant.Identity, t *descriptor.ObjectTarget) (io.ReadCloser, error)
 }

@@ -78,6 +78,10 @@ func (g *Gateway) kvGetObject(w http.ResponseWriter, r *request) error {
 			return notImplemented("%s together with %s", c, name)
 		}
 	}
+	if len(r.Header[descriptor.ObjectTargetHeader]) > 0 {
+		return &descriptor.FieldError{Field: strings.ToLower(descriptor.ObjectTargetHeader), Reason: "does not go with " + name +
+			", whose rdma_target says where the bytes go"}
+	}
 	d, err := descriptor.ParseHeader(values[0], g.cfg.KVLimits)
 	if err != nil {
 		return err
@@ -129,9 +133,10 @@ func (g *Gateway) deliverKV(w http.ResponseWriter, r *request, d *descriptor.Des
 // kvPut answers POST /{bucket}?kv-put, which a later version serves.
 func (g *Gateway) kvPut(http.ResponseWriter, *request) error { return notImplemented("kv-put") }
 
-// kvObjectRDMA answers GET and PUT of an object with x-kv-rdma-target.
-func (g *Gateway) kvObjectRDMA(http.ResponseWriter, *request) error {
-	return notImplemented("x-kv-rdma-target")
+// uploadPartFrom answers PUT of a part with x-kv-rdma-target. Taken for an
+// ordinary one it would store the empty body.
+func (g *Gateway) uploadPartFrom(http.ResponseWriter, *request) error {
+	return notImplemented("x-kv-rdma-target for a part")
 }
 
 // kvObjectToken answers GET and PUT of an object with x-amz-rdma-token, the

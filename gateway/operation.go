@@ -3,6 +3,8 @@ package gateway
 import (
 	"net/http"
 	"slices"
+
+	"github.com/objcached/objcached/descriptor"
 )
 
 // level is what a request addresses.
@@ -55,10 +57,10 @@ var kvOperations = []operation{
 	{"KVRegister", "POST", onService, []string{"kv-register"}, "", actNone, (*Gateway).kvRegister},
 	{"KVRegister", "POST", onBucket, []string{"kv-register"}, "", actRead, (*Gateway).kvRegister},
 	{"KVGetObject", "GET", onObject, nil, "X-Kv-Descriptor", actRead, (*Gateway).kvGetObject},
-	{"GetObjectRDMA", "GET", onObject, nil, "X-Kv-Rdma-Target", actRead, (*Gateway).kvObjectRDMA},
-	{"GetObjectRDMA", "GET", onObject, []string{"partNumber"}, "X-Kv-Rdma-Target", actRead, (*Gateway).kvObjectRDMA},
-	{"PutObjectRDMA", "PUT", onObject, nil, "X-Kv-Rdma-Target", actWrite, (*Gateway).kvObjectRDMA},
-	{"UploadPartRDMA", "PUT", onObject, []string{"partNumber", "uploadId"}, "X-Kv-Rdma-Target", actWrite, (*Gateway).kvObjectRDMA},
+	{"GetObjectRDMA", "GET", onObject, nil, descriptor.ObjectTargetHeader, actRead, (*Gateway).getObjectInto},
+	{"GetObjectRDMA", "GET", onObject, []string{"partNumber"}, descriptor.ObjectTargetHeader, actRead, (*Gateway).getObjectInto},
+	{"PutObjectRDMA", "PUT", onObject, nil, descriptor.ObjectTargetHeader, actWrite, (*Gateway).putObjectFrom},
+	{"UploadPartRDMA", "PUT", onObject, []string{"partNumber", "uploadId"}, descriptor.ObjectTargetHeader, actWrite, (*Gateway).uploadPartFrom},
 	{"GetObjectRDMA", "GET", onObject, nil, "X-Amz-Rdma-Token", actRead, (*Gateway).kvObjectToken},
 	{"GetObjectRDMA", "GET", onObject, []string{"partNumber"}, "X-Amz-Rdma-Token", actRead, (*Gateway).kvObjectToken},
 	{"PutObjectRDMA", "PUT", onObject, nil, "X-Amz-Rdma-Token", actWrite, (*Gateway).kvObjectToken},

@@ -3,10 +3,22 @@ package gateway
 import (
 	"net/http"
 	"strconv"
+
+	"github.com/objcached/objcached/gateway/payload"
 )
 
-// putObject stores one object, checked against every hash that came with it.
+// putObject stores one object from the request's body.
 func (g *Gateway) putObject(w http.ResponseWriter, r *request) error {
+	return g.storeObject(w, r, func() (*payload.Body, func(), error) {
+		body, err := g.openBody(r)
+		return body, nil, err
+	})
+}
+
+// storeObject stores what open gives as the object that r describes, checked
+// against every hash that came with it. done, if open gave one, is called when
+// the body is not needed any more, also after an error.
+func (g *Gateway) storeObject(w http.ResponseWriter, r *request, open func() (body *payload.Body, done func(), err error)) error {
 	if err := checkKey(r.Key); err != nil {
 		return err
 	}
@@ -17,7 +29,10 @@ func (g *Gateway) putObject(w http.ResponseWriter, r *request) error {
 	if o.Cond, err = writeCondition(r.Header); err != nil {
 		return err
 	}
-	body, err := g.openBody(r)
+	body, done, err := open()
+	if done != nil {
+		defer done()
+	}
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ func newBenchLayerwiseCmd() *cobra.Command {
 	var f benchFlags
 	b := bench.Layerwise{StartBare: startBare, Progress: progress}
 	slice := size(64 << 10)
-	var transport string
+	var transport, shapes string
 	cmd := &cobra.Command{
 		Use:   "layerwise",
 		Short: "Get one prefix in five ways and compare them",
@@ -30,8 +30,12 @@ With --transport shm two more:
   the bare limit of it         pread and CRC32C by as many threads as there are cores
   into shared memory           one layerwise GET into a registered buffer
 
+With --shapes the prefixes of ObjectCache's tables are measured one after the
+other, in place of --chunks, --layers and --slice.
+
 Every byte of every way is checked once before the rounds. The client needs
-N*L*S bytes of memory, the disk twice that.`,
+N*L*S bytes of memory, the disk twice that. Beside each row stands the processor
+time per GB of both processes.`,
 		Args: cobra.NoArgs,
 	}
 	fs := cmd.Flags()
@@ -42,6 +46,8 @@ N*L*S bytes of memory, the disk twice that.`,
 	fs.IntVar(&b.Rounds, "rounds", 9, "rounds; medians are reported")
 	fs.IntVar(&b.Concurrency, "concurrency", 4, "plain GETs under way at a time")
 	fs.StringVar(&transport, "transport", "stream", "stream (response bodies), or shm to measure shared memory beside them; the store must be on this host")
+	fs.StringVar(&shapes, "shapes", "", "shapes to measure in one go: all, or some of n224-s16k, n224-s64k, n3584-s16k, n3584-s64k, n14-s1m")
+	fs.StringSliceVar(&b.Skip, "skip", nil, "rows to leave out: layerwise, whole, ranged")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		switch transport {
 		case "stream":
@@ -50,6 +56,12 @@ N*L*S bytes of memory, the disk twice that.`,
 		default:
 			return fmt.Errorf("--transport %q: it is stream or shm", transport)
 		}
+		var set []bench.Shape
+		if shapes != "" {
+			if set, err = bench.ParseShapes(shapes); err != nil {
+				return fmt.Errorf("--shapes: %w", err)
+			}
+		}
 		s, err := f.open(cmd.Context())
 		if err != nil {
 			return err
@@ -57,6 +69,14 @@ N*L*S bytes of memory, the disk twice that.`,
 		defer func() { err = errors.Join(err, s.close()) }()
 		b.Slice, b.Dir, b.Target, b.Command = int64(slice), s.dir, f.target, commandLine(cmd)
 		b.Keep = f.keep || f.target.PID != 0 // a store of our own goes as a whole
+		if set != nil {
+			b.Keep = f.keep // the next shape needs the space
+			r, err := (&bench.LayerwiseSet{Layerwise: b, Shapes: set}).Run(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return f.show(cmd.OutOrStdout(), r)
+		}
 		r, err := b.Run(cmd.Context())
 		if err != nil {
 			return err

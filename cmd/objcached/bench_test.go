@@ -28,6 +28,50 @@ func init() {
 	}
 }
 
+// A benchmark without --endpoint starts a store of its own in the same way.
+func init() {
+	if len(os.Args) > 1 && os.Args[1] == "serve" {
+		main()
+		os.Exit(0)
+	}
+}
+
+// TestBenchPathsCommand has stores of its own, one after the other.
+func TestBenchPathsCommand(t *testing.T) {
+	dir := t.TempDir()
+	args := []string{"paths", "--chunks", "3", "--layers", "2", "--slice", "5000", "--rounds", "1", "--sweep", "4KiB,1MiB", "--data", dir,
+		"--serve-flag=--capacity=64MiB"}
+	out, err := runBench(t, append(args, "--json", "-")...)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var r bench.PathsReport
+	if err := json.Unmarshal([]byte(out), &r); err != nil || len(r.Things) != 10 || len(r.Sweep) != 2 || r.Sweep[0].AggBytes != 4096 {
+		t.Errorf("%v: %s", err, out)
+	}
+	for _, row := range r.Things {
+		if strings.HasPrefix(row.Key, "s3") && row.Client <= 0 {
+			t.Errorf("%+v", row)
+		}
+	}
+	if strings.Contains(out, dir) {
+		t.Errorf("the report shows %s", dir)
+	}
+	if files, err := os.ReadDir(dir); err != nil || len(files) != 0 {
+		t.Errorf("left behind: %v, %v", files, err)
+	}
+	for _, bad := range [][]string{{"--transport", "pigeon"}, {"--sweep", "x"}, {"--sweep", "0"}, {"--chunks", "0"}} {
+		if _, err := runBench(t, append(args, bad...)...); err == nil {
+			t.Errorf("%v ran", bad)
+		}
+	}
+	for _, bad := range []string{"x", "n14-s1m,"} {
+		if _, err := runBench(t, "layerwise", "--shapes", bad); err == nil {
+			t.Errorf("--shapes %q ran", bad)
+		}
+	}
+}
+
 func runBench(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	cmd := newBenchCmd()
@@ -60,7 +104,7 @@ func TestBenchLayerwiseCommand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal(data, &r); err != nil || len(r.Things) != 5 || !r.Native {
+	if err := json.Unmarshal(data, &r); err != nil || len(r.Things) != 6 || !r.Native {
 		t.Errorf("%+v, %v", r, err)
 	}
 	if want := "bench layerwise --bucket chunks --chunks 3 --endpoint URL --layers 4 --rounds 2 --slice 5000"; r.Command != want {

@@ -22,8 +22,8 @@ const (
 
 type serveFlags struct {
 	server.Options
-	capacity, volumeSize, scrubRate, threshold, shmBytes size
-	verify, logFormat, logLevel                          string
+	capacity, volumeSize, scrubRate, threshold, shmBytes, aggSize size
+	verify, logFormat, logLevel                                   string
 }
 
 func serveCommand() *cobra.Command {
@@ -89,6 +89,7 @@ finish and closes the store; a second signal ends the program at once.`,
 	fl.StringVar(&f.Region, "region", "us-east-1", "region that clients sign for")
 	fl.StringVar(&f.verify, "verify", "always", "when reads check the CRC of each block: always, first-read (once per start) or off")
 	fl.Var(&f.threshold, "mode-threshold", "payload from which a layerwise GET with delivery auto goes layer by layer; below it goes chunk by chunk")
+	fl.Var(&f.aggSize, "agg-size", "bytes of one layer that are gathered at a time on their way to a client's memory (default: chosen for each request, 512KiB or less)")
 	fl.StringVar(&f.ShmListen, "shm-listen", "", "path of a Unix socket, made with mode 0600, at which clients on this host hand over memory for layers to be put into; empty for none")
 	fl.Var(&f.shmBytes, "shm-bytes", "most memory that clients may hand over (default half of the machine's)")
 	fl.Var(&f.capacity, "capacity", "most that the store may take (default: 90 % of what is free)")
@@ -113,7 +114,7 @@ finish and closes the store; a second signal ends the program at once.`,
 func (f *serveFlags) finish(log io.Writer) (err error) {
 	f.Capacity, f.VolumeSize = int64(f.capacity), int64(f.volumeSize)
 	f.ScrubRate, f.ModeThreshold = int64(f.scrubRate), int64(f.threshold)
-	f.ShmBytes = int64(f.shmBytes)
+	f.ShmBytes, f.AggSize = int64(f.shmBytes), int64(f.aggSize)
 	if f.Options.Verify, err = verifyMode(f.verify); err != nil {
 		return err
 	}

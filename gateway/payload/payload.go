@@ -103,15 +103,7 @@ func New(r *http.Request, res *sigv4.Result, o Options) (*Body, error) {
 	if b.size, err = size(r, res.Payload.Streaming()); err != nil {
 		return nil, err
 	}
-	if o.MaxSize > 0 && b.size > o.MaxSize {
-		return nil, fail("EntityTooLarge", "Your proposed upload of "+strconv.FormatInt(b.size, 10)+
-			" bytes exceeds the maximum allowed size of "+strconv.FormatInt(o.MaxSize, 10)+".")
-	}
-	b.left = b.size
-	if err := b.contentMD5(r.Header); err != nil {
-		return nil, err
-	}
-	if err := b.checksum(r.Header, o); err != nil {
+	if err := b.expect(r.Header, o); err != nil {
 		return nil, err
 	}
 	switch {
@@ -128,6 +120,30 @@ func New(r *http.Request, res *sigv4.Result, o Options) (*Body, error) {
 		b.src = b.buf
 	}
 	return b, nil
+}
+
+// FromMemory prepares a body of size bytes that do not come with the request
+// but from src. Content-MD5 and x-amz-checksum- headers speak of them; the
+// payload hash does not and is the caller's to check.
+func FromMemory(h http.Header, src io.Reader, size int64, o Options) (*Body, error) {
+	b := &Body{src: src, size: size, kind: sigv4.PayloadUnsigned}
+	if err := b.expect(h, o); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// expect reads what the headers say about the payload, whose size is known.
+func (b *Body) expect(h http.Header, o Options) error {
+	if o.MaxSize > 0 && b.size > o.MaxSize {
+		return fail("EntityTooLarge", "Your proposed upload of "+strconv.FormatInt(b.size, 10)+
+			" bytes exceeds the maximum allowed size of "+strconv.FormatInt(o.MaxSize, 10)+".")
+	}
+	b.left = b.size
+	if err := b.contentMD5(h); err != nil {
+		return err
+	}
+	return b.checksum(h, o)
 }
 
 // size is the number of bytes of the payload itself.

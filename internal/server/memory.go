@@ -39,6 +39,7 @@ type memory struct {
 	reg        *registry.Registry
 	offered    []descriptor.Provider
 	transports map[string]Transport // by provider
+	data       *deliver.Deliverer   // for single objects
 }
 
 // openMemory opens all transports over one registry: its limits are for all of
@@ -150,7 +151,7 @@ var memoryFields = []struct {
 	field string
 }{
 	{registry.ErrHandle, "handle"}, {registry.ErrID, "id"}, {registry.ErrNoPeer, "id"}, {registry.ErrNonce, "nonce"}, {registry.ErrTag, "tag"},
-	{registry.ErrWindow, "length"}, {registry.ErrLength, "length"}, {registry.ErrRevoked, "handle"},
+	{registry.ErrWindow, "length"}, {registry.ErrLength, "length"}, {registry.ErrRevoked, "handle"}, {registry.ErrNoSource, "handle"},
 }
 
 // memoryError says an error of package registry in the gateway's words.

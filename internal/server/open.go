@@ -48,6 +48,7 @@ type Options struct {
 	StallTimeout    time.Duration
 	ShutdownTimeout time.Duration
 	ModeThreshold   int64 // bytes; see deliver.Config.Threshold
+	AggSize         int64 // bytes; see deliver.Config.AggBytes
 	// ShmListen is the path of the Unix socket that takes clients' memory;
 	// empty: none. ShmBytes is the most they may register, by whatever transport;
 	// 0: half of the machine's.
@@ -97,6 +98,7 @@ func Open(ctx context.Context, o Options, notices io.Writer) (_ *Server, err err
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registerStore(reg, store.Stats)
+	data := deliver.New(store, deliver.Config{Threshold: o.ModeThreshold, AggBytes: o.AggSize, Observer: newDeliveries(reg)})
 	transports := o.Transports
 	if o.ShmListen != "" { // first: where it can be had, nothing is faster
 		transports = append([]OpenTransport{openShm(o.ShmListen)}, transports...)
@@ -114,9 +116,8 @@ func Open(ctx context.Context, o Options, notices io.Writer) (_ *Server, err err
 			}
 		}()
 		registerMemory(reg, m.reg.Stats)
-		mem, memCloser = m, m
+		m.data, mem, memCloser = data, m, m
 	}
-	data := deliver.New(store, deliver.Config{Threshold: o.ModeThreshold, Observer: newDeliveries(reg)})
 	return New(Config{
 		Gateway: gateway.Config{
 			Store: store, Memory: mem, Tenants: users, Domains: o.Domains, Region: o.Region,

@@ -79,6 +79,22 @@ func (t *Grant) Sink(ctx context.Context) (transport.Sink, error) {
 	return s, nil
 }
 
+// Source is the window as its transport reads from it, for a memory that is a
+// SourceMemory; else the error is ErrNoSource. It is Sink's twin in all else.
+func (t *Grant) Source(ctx context.Context) (transport.Source, error) {
+	m, ok := t.r.mem.(SourceMemory)
+	if !ok {
+		t.Close()
+		return nil, ErrNoSource
+	}
+	s, err := m.Source(ctx, t)
+	if err != nil {
+		t.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
 // Revoked reports whether the registration has been revoked.
 func (t *Grant) Revoked() bool { return t.revoked.Load() }
 

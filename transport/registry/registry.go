@@ -58,16 +58,17 @@ func Generation(tag int64) uint32 { return uint32(tag/Slots + 1) }
 
 // Errors of a Registry. None of them holds a handle, an id or a nonce.
 var (
-	ErrHandle  = errors.New("memory: the handle is unknown, expired, closed or another's")
-	ErrID      = errors.New("memory: the id is unknown, expired, already used or another's")
-	ErrNoPeer  = errors.New("memory: it has not been handed over yet")
-	ErrNonce   = errors.New("memory: the nonce is wrong")
-	ErrTag     = errors.New("memory: the tag is used up or out of range")
-	ErrWindow  = errors.New("memory: the window lies outside of it")
-	ErrLayers  = errors.New("memory: too many layers for one delivery")
-	ErrLength  = errors.New("memory: the length is not positive, or over the limit of one registration")
-	ErrRevoked = errors.New("memory: withdrawn by its client, or lost")
-	ErrClosed  = errors.New("memory: the server is ending")
+	ErrHandle   = errors.New("memory: the handle is unknown, expired, closed or another's")
+	ErrID       = errors.New("memory: the id is unknown, expired, already used or another's")
+	ErrNoPeer   = errors.New("memory: it has not been handed over yet")
+	ErrNonce    = errors.New("memory: the nonce is wrong")
+	ErrTag      = errors.New("memory: the tag is used up or out of range")
+	ErrWindow   = errors.New("memory: the window lies outside of it")
+	ErrLayers   = errors.New("memory: too many layers for one delivery")
+	ErrLength   = errors.New("memory: the length is not positive, or over the limit of one registration")
+	ErrRevoked  = errors.New("memory: withdrawn by its client, or lost")
+	ErrNoSource = errors.New("memory: its transport writes to it and cannot read from it")
+	ErrClosed   = errors.New("memory: the server is ending")
 )
 
 // BusyError says that a limit is reached; try again later.
@@ -93,6 +94,14 @@ type Memory interface {
 	// transport can. It is called once, also after a WriteNonce that failed,
 	// when no sink is open and none will be.
 	Release()
+}
+
+// SourceMemory is a Memory that can be read from too.
+type SourceMemory interface {
+	Memory
+	// Source lends the grant's window to one transfer out of the client's
+	// memory. The source owns the grant as a sink does.
+	Source(ctx context.Context, g *Grant) (transport.Source, error)
 }
 
 // Config bounds what clients may hold. A zero field means its default.

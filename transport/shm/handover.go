@@ -33,8 +33,17 @@ func (m *mapping) WriteNonce(_ context.Context, nonce []byte) error {
 
 // Sink implements registry.Memory: a *Transfer.
 func (m *mapping) Sink(_ context.Context, g *registry.Grant) (transport.Sink, error) {
+	return m.transfer(g), nil
+}
+
+// Source implements registry.SourceMemory: a *Transfer too.
+func (m *mapping) Source(_ context.Context, g *registry.Grant) (transport.Source, error) {
+	return m.transfer(g), nil
+}
+
+func (m *mapping) transfer(g *registry.Grant) *Transfer {
 	end := g.Offset + g.Length
-	return &Transfer{grant: g, win: m.mem[g.Offset:end:end], words: m.words, lent: make([]loan, 0, 16)}, nil
+	return &Transfer{grant: g, win: m.mem[g.Offset:end:end], words: m.words, lent: make([]loan, 0, 16)}
 }
 
 // Release implements registry.Memory. It unmaps the memory, and only then

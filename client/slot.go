@@ -1,0 +1,75 @@
+package client
+
+import "context"
+
+func errClosedBuffer() *Error {
+	return &Error{Code: "Closed", Message: "the buffer is closed", Matched: -1}
+}
+
+func errNoTags() *Error {
+	return &Error{Code: "Closed", Message: "the buffer has used up its tags: register another", Matched: -1}
+}
+
+// use takes a slot for a transfer, waiting for one if all are taken. The
+// context it returns ends with ctx, with the buffer, and when the store lets go
+// of the memory: a store that is gone answers no more. The caller calls done
+// when it has stopped; reusable says that nothing more is written or read under
+// the slot's tags, else the slot is lost.
+func (b *Buffer) use(ctx context.Context) (_ context.Context, slot int, done func(reusable bool), err error) {
+	select {
+	case slot = <-b.slots:
+	case <-ctx.Done():
+		return nil, 0, nil, networkError(ctx.Err())
+	case <-b.ctx.Done():
+		return nil, 0, nil, errClosedBuffer()
+	case <-b.mem.Gone():
+		return nil, 0, nil, &Error{Code: "Closed", Message: "the store has let go of the buffer", Matched: -1}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ended {
+		b.slots <- slot
+		return nil, 0, nil, errClosedBuffer()
+	}
+	b.work.Add(1)
+	ctx, cancel := context.WithCancel(ctx)
+	stopped := context.AfterFunc(b.ctx, cancel)
+	go func() {
+		select {
+		case <-b.mem.Gone():
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, slot, func(reusable bool) {
+		stopped()
+		cancel()
+		if reusable {
+			b.slots <- slot
+		}
+		b.work.Done()
+	}, nil
+}
+
+// lost reports whether the store holds the memory no more.
+func (b *Buffer) lost() bool {
+	select {
+	case <-b.mem.Gone():
+		return true
+	default:
+		return false
+	}
+}
+
+// overSoon waits, after a request without an answer, for the store to say in
+// the memory's transport that the transfer is over. Of a request that the store has
+// not begun yet nothing is said: then the memory is withdrawn, so that it cannot begin.
+func (b *Buffer) overSoon(tag int64) bool {
+	for range 50 {
+		if b.mem.Wait(tag, over, waitSlice) || b.lost() {
+			return true
+		}
+	}
+	b.mem.Withdraw(letGo)
+	return false
+}
