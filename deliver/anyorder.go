@@ -14,27 +14,27 @@ import (
 
 // crew is the workers of one delivery into memory that takes any order.
 //
-// The work is cut into items, taken in order: in layer mode a few neighbouring
-// chunks of one layer, layer by layer; in chunk mode one chunk. A layer is
-// announced when the last of its items is done, whatever else is under way.
+// The work is cut into items, taken in order: a few neighbouring chunks of one
+// row, row by row. A row is a layer, or as many as share their blocks, so that
+// each block is read and verified once; a chunk-major delivery has one. Layers
+// are announced when the last item of their rows is done, whatever else is
+// under way.
 type crew struct {
 	y     *Delivery
-	src   *source
 	sink  transport.Sink
 	place *agg.Placement // nil: the payload's own order
 
-	chunky   bool
-	perItem  int // chunks in an item
-	groups   int // items in a layer; chunk mode: all
-	layers   int
-	items    int64
-	group    []sync.Mutex   // layer mode: one layer at a time reads a group's chunks
-	left     []atomic.Int64 // items missing of each layer
+	rows     agg.Rows
+	hint     storage.ReadHint
+	perItem  int            // chunks in an item
+	groups   int64          // items in a row
+	left     []atomic.Int64 // items missing of each row
 	next     atomic.Int64
 	failedAt atomic.Int64 // items from this one on are given up
 	bytes    atomic.Int64
 
 	mu    sync.Mutex // announces, and what follows
+	whole int        // rows done, counted from the first
 	ready []time.Duration
 	at    int64 // the item that err is of
 	err   error
@@ -44,14 +44,14 @@ type crew struct {
 // the workers to share: enough that taking one costs nothing.
 const itemBytes = 512 << 10
 
-// perItem is how many chunks of a layer an item has.
-func (y *Delivery) perItem(workers int) int {
+// chunksPerItem is how many chunks of a row an item has.
+func (y *Delivery) chunksPerItem(rows *agg.Rows, workers int) int {
 	size, share := int64(itemBytes), 4
 	if y.d.cfg.AggBytes > 0 {
 		size, share = y.d.cfg.AggBytes, 1
 	}
 	most := int64(max(1, len(y.objs)/(share*workers)))
-	return int(min(most, max(1, size/y.desc.PerLayerChunkBytes)))
+	return int(min(most, max(1, size/rows.RowBytes())))
 }
 
 // runAnyOrder reads the payload's slices by several workers at once.
@@ -60,42 +60,33 @@ func (y *Delivery) runAnyOrder(ctx context.Context, sink transport.Sink, place *
 	if n == 0 {
 		return Result{}, nil
 	}
-	c := &crew{y: y, sink: sink, place: place, chunky: y.mode == descriptor.Chunk, perItem: 1, layers: y.plan.Layers()}
-	if !c.chunky {
-		c.perItem = y.perItem(workers)
+	c := &crew{y: y, sink: sink, place: place, rows: y.plan.Rows(storage.BlockSize), hint: storage.ReadHint{Class: storage.ClassLayer}}
+	if y.mode == descriptor.Chunk {
+		c.hint.Class = storage.ClassChunk
 	}
-	c.groups = (n + c.perItem - 1) / c.perItem
-	c.items = int64(c.groups)
-	c.ready = make([]time.Duration, 0, c.layers)
-	if !c.chunky {
-		c.items *= int64(c.layers)
-		c.group = make([]sync.Mutex, c.groups)
-		c.left = make([]atomic.Int64, c.layers)
-		for l := range c.left {
-			c.left[l].Store(int64(c.groups))
-		}
+	c.perItem = y.chunksPerItem(&c.rows, workers)
+	c.groups = int64((n + c.perItem - 1) / c.perItem)
+	c.ready = make([]time.Duration, 0, y.plan.Layers())
+	c.left = make([]atomic.Int64, c.rows.Len())
+	for i := range c.left {
+		c.left[i].Store(c.groups)
 	}
-	c.failedAt.Store(c.items)
-	workers = int(min(int64(workers), c.items))
-	c.src = y.openSource(workers)
-	defer c.src.close() // when all workers have ended
+	items := c.groups * int64(c.rows.Len())
+	c.failedAt.Store(items)
 
 	var wg sync.WaitGroup
-	for w := 1; w < workers; w++ {
-		wg.Go(func() { c.work(ctx, w) })
+	for range min(int64(workers), items) - 1 {
+		wg.Go(func() { c.work(ctx) })
 	}
-	c.work(ctx, 0)
+	c.work(ctx)
 	wg.Wait()
-	if c.err == nil && c.chunky {
-		c.announce(c.items, c.layers)
-	}
 	return Result{Bytes: c.bytes.Load(), Layers: c.ready}, c.err
 }
 
 // work takes items until there are none or one before them has failed. Items
 // before the one that failed are finished: their layers may become ready.
-func (c *crew) work(ctx context.Context, w int) {
-	h := &hand{crew: c, worker: w}
+func (c *crew) work(ctx context.Context) {
+	h := &hand{crew: c}
 	defer h.close()
 	for {
 		i := c.next.Add(1) - 1
@@ -119,27 +110,30 @@ func (c *crew) fail(i int64, err error) {
 	c.failedAt.Store(min(i, c.failedAt.Load()))
 }
 
-// announce announces the layers that are whole, in order, up to end.
-func (c *crew) announce(item int64, end int) {
+// announce announces the layers of the rows that are whole, in order.
+func (c *crew) announce(item int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for l := len(c.ready); l < end && (c.chunky || c.left[l].Load() == 0); l++ {
-		if err := c.sink.LayerReady(c.y.plan.First() + l); err != nil {
-			if c.err == nil || item < c.at {
-				c.err, c.at = err, item
+	for c.whole < len(c.left) && c.left[c.whole].Load() == 0 {
+		for end := c.rows.Whole(c.whole); len(c.ready) < end; {
+			if err := c.sink.LayerReady(c.y.plan.First() + len(c.ready)); err != nil {
+				if c.err == nil || item < c.at {
+					c.err, c.at = err, item
+				}
+				c.failedAt.Store(min(item, c.failedAt.Load()))
+				return
 			}
-			c.failedAt.Store(min(item, c.failedAt.Load()))
-			return
+			c.ready = append(c.ready, c.y.d.cfg.Now().Sub(c.y.start))
 		}
-		c.ready = append(c.ready, c.y.d.cfg.Now().Sub(c.y.start))
+		c.whole++
 	}
 }
 
 // hand is one worker.
 type hand struct {
 	*crew
-	worker int
-	stage  *slab // for slices that are scattered
+	one   [1][]byte // the place of a read
+	stage *slab     // for blocks that are scattered
 }
 
 func (h *hand) close() {
@@ -151,111 +145,108 @@ func (h *hand) close() {
 // item does item i.
 func (h *hand) item(ctx context.Context, i int64) error {
 	c := h.crew
-	plan := &c.y.plan
-	if c.chunky {
-		per := plan.Steps() / len(c.y.objs)
-		for k := range per {
-			if err := h.step(ctx, i, plan.At(int(i)*per+k)); err != nil {
+	row, g := int(i/c.groups), int(i%c.groups)
+	for j := g * c.perItem; j < min((g+1)*c.perItem, len(c.y.objs)); j++ {
+		for half := range c.y.plan.Halves() {
+			off, n := c.rows.Range(row, half)
+			if err := h.read(ctx, i, part{row, j, half, off, off + n}); err != nil {
 				return err
 			}
 		}
-		return nil
 	}
-	l, g := int(i/int64(c.groups)), int(i%int64(c.groups))
-	n := len(c.y.objs)
-	lo, hi := g*c.perItem, min((g+1)*c.perItem, n)
-	c.group[g].Lock()
-	defer c.group[g].Unlock()
-	halves := plan.Halves()
-	for k := (l*n + lo) * halves; k < (l*n+hi)*halves; k++ {
-		if err := h.step(ctx, i, plan.At(k)); err != nil {
-			return err
-		}
-	}
-	if c.left[l].Add(-1) == 0 {
-		c.announce(i, c.layers)
+	if c.left[row].Add(-1) == 0 {
+		c.announce(i)
 	}
 	return nil
+}
+
+// part is the bytes [at, end) of a chunk, which lie in one half and row of it.
+type part struct {
+	row, chunk, half int
+	at, end          int64
+}
+
+// lands gives the address of the part's first byte, and how many of its bytes
+// lie together there.
+func (c *crew) lands(p *part) (addr, run int64) {
+	addr, run = c.rows.Dst(p.chunk, p.half, p.at)
+	if c.place != nil {
+		var k int64
+		addr, k = c.place.At(addr)
+		run = min(run, k)
+	}
+	return addr, min(run, p.end-p.at)
 }
 
 // maxPiece is the most that is read between two looks at the context.
 const maxPiece = 4 << 20
 
-// step reads one range of a chunk to its place.
-func (h *hand) step(ctx context.Context, item int64, s agg.Read) error {
+// read reads a part to its places: runs of whole blocks straight, a block
+// whose bytes lie apart by way of the stage.
+func (h *hand) read(ctx context.Context, item int64, p part) error {
 	c := h.crew
-	for done := int64(0); done < s.Len; {
+	hint := c.hint
+	hint.Layer = c.rows.Layer(p.row)
+	o := c.y.objs[p.chunk]
+	for p.at < p.end {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		if item > c.failedAt.Load() {
 			return errGivenUp // an item before this one has failed
 		}
-		left := s.Len - done
-		addr, run := s.Dst+done, left
-		if c.place != nil {
-			addr, run = c.place.At(s.Dst + done)
+		addr, run := c.lands(&p)
+		n := min(run, maxPiece)
+		if p.at+n < p.end {
+			n = (p.at+n)&^(storage.BlockSize-1) - p.at
 		}
-		n := int(min(left, run, maxPiece))
-		if run < left && scattered(s.Off+done, n) {
-			k, err := h.scatter(ctx, &s, done)
-			if err != nil {
+		if n <= 0 {
+			if err := h.scatter(ctx, o, hint, &p); err != nil {
 				return err
 			}
-			done += k
 			continue
 		}
-		p, err := c.sink.Grab(addr, n)
+		q, err := c.sink.Grab(addr, int(n))
 		if err != nil {
 			return err
 		}
-		p = p[:pieceLen(s.Off+done, len(p), left)]
-		if err := c.src.read(ctx, &s, h.worker, p, s.Off+done); err != nil {
+		q = q[:pieceLen(p.at, len(q), p.end-p.at)]
+		h.one[0] = q
+		if err := storage.ReadInto(ctx, o, h.one[:], p.at, hint); err != nil {
 			return err
 		}
-		if err := c.sink.Commit(addr, len(p)); err != nil {
+		if err := c.sink.Commit(addr, len(q)); err != nil {
 			return err
 		}
-		done += int64(len(p))
-		c.bytes.Add(int64(len(p)))
+		p.at += int64(len(q))
+		c.bytes.Add(int64(len(q)))
 	}
 	return nil
 }
 
-// scattered reports whether n bytes at off, which land apart from what follows
-// them, would leave a block read in part: it would be read and verified again
-// for the rest of it.
-func scattered(off int64, n int) bool { return (off+int64(n))%storage.BlockSize != 0 }
-
-// scatter reads a run of a chunk into memory of its own, so that each block is
-// verified once, and copies it to its places from there.
-func (h *hand) scatter(ctx context.Context, s *agg.Read, done int64) (int64, error) {
-	c := h.crew
+// scatter reads the part's bytes up to the next end of a block into memory of
+// its own, so that the block is verified once, and copies them to their places.
+func (h *hand) scatter(ctx context.Context, o storage.Object, hint storage.ReadHint, p *part) error {
 	if h.stage == nil {
 		h.stage = slabs.Get().(*slab)
 	}
-	n := min(s.Len-done, stageBytes)
-	n = int64(pieceLen(s.Off+done, int(n), s.Len-done))
-	p := h.stage[:n]
-	if err := c.src.read(ctx, s, h.worker, p, s.Off+done); err != nil {
-		return 0, err
+	n := min(storage.BlockSize-p.at%storage.BlockSize, p.end-p.at)
+	s := h.stage[:n]
+	if err := o.ReadAt(ctx, s, p.at, hint); err != nil {
+		return err
 	}
-	for at := int64(0); at < n; {
-		addr, run := c.place.At(s.Dst + done + at)
-		run = min(run, n-at)
-		q, err := c.sink.Grab(addr, int(run))
+	for len(s) > 0 {
+		addr, run := h.lands(p)
+		q, err := h.sink.Grab(addr, int(min(run, int64(len(s)))))
 		if err != nil {
-			return 0, err
+			return err
 		}
-		k := copy(q, p[at:])
-		if err := c.sink.Commit(addr, k); err != nil {
-			return 0, err
+		k := copy(q, s)
+		if err := h.sink.Commit(addr, k); err != nil {
+			return err
 		}
-		at += int64(k)
+		s, p.at = s[k:], p.at+int64(k)
 	}
-	c.bytes.Add(n)
-	return n, nil
+	h.bytes.Add(n)
+	return nil
 }
-
-// stageBytes is what is scattered at a time: it stays in the core's cache.
-const stageBytes = 256 << 10

@@ -225,7 +225,7 @@ func (y *Delivery) deliver(ctx context.Context, sink transport.Sink, place *agg.
 
 // run is the loop of Table A3, with the plan in place of its two loops.
 func (y *Delivery) run(ctx context.Context, sink transport.Sink, r *Report) error {
-	src := y.openSource(1)
+	src := y.openSource()
 	defer src.close()
 	for i, steps := 0, y.plan.Steps(); i < steps; i++ {
 		if err := ctx.Err(); err != nil {
@@ -238,7 +238,7 @@ func (y *Delivery) run(ctx context.Context, sink transport.Sink, r *Report) erro
 				return err
 			}
 			p = p[:pieceLen(step.Off+done, len(p), step.Len-done)]
-			if err := src.read(ctx, &step, 0, p, step.Off+done); err != nil {
+			if err := src.read(ctx, &step, p, step.Off+done); err != nil {
 				return err
 			}
 			if err := sink.Commit(step.Dst+done, len(p)); err != nil {

@@ -3,21 +3,21 @@ package deliver
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 
 	"github.com/objcached/objcached/agg"
 	"github.com/objcached/objcached/descriptor"
 	"github.com/objcached/objcached/storage"
 )
 
-// source reads the ranges of one delivery. Slices whose ends lie on block
+// source reads the ranges of one response body. Slices whose ends lie on block
 // boundaries go straight into the caller's memory. Others share blocks with
 // the slices of the layers before and after, and a block is verified whole or
 // not at all: 1 KiB slices would cost 64 reads of every block. For those the
 // source remembers the block that each chunk was read in last, as far as the
-// memory granted goes; chunks beyond it are read plainly.
+// memory granted goes; chunks beyond it are read plainly. (Memory that takes any
+// order needs none of this: see crew.)
 //
-// Several workers may read at once if no two read the same chunk.
+// It is for one goroutine.
 type source struct {
 	held   *limits
 	objs   []storage.Object
@@ -28,7 +28,7 @@ type source struct {
 	slots    []slot // nil: all reads are plain
 	perChunk int    // slots of a chunk
 	width    int    // bytes of a slot
-	slabs    []atomic.Pointer[slab]
+	slabs    []*slab
 	perSlab  int   // slots in a slab
 	granted  int64 // window bytes to give back
 }
@@ -47,18 +47,18 @@ type slab [1 << 20]byte
 
 var slabs = sync.Pool{New: func() any { return new(slab) }}
 
-func (y *Delivery) openSource(workers int) *source {
+func (y *Delivery) openSource() *source {
 	s := &source{held: &y.d.held, objs: y.objs, size: y.desc.ChunkBytes(), chunky: y.mode == descriptor.Chunk,
 		hint: storage.ReadHint{Class: storage.ClassLayer}}
 	if s.chunky {
 		s.hint.Class = storage.ClassChunk
 	}
-	s.openWindow(y.desc, &y.plan, y.d.cfg.WindowBytes, workers)
+	s.openWindow(y.desc, &y.plan, y.d.cfg.WindowBytes)
 	return s
 }
 
 // openWindow takes window memory if neighbouring layers share blocks.
-func (s *source) openWindow(d *descriptor.Descriptor, p *agg.Plan, most int64, workers int) {
+func (s *source) openWindow(d *descriptor.Descriptor, p *agg.Plan, most int64) {
 	run := d.PerLayerChunkBytes / int64(p.Halves())
 	if run%storage.BlockSize == 0 || p.Layers() == 1 || len(s.objs) == 0 {
 		return
@@ -73,7 +73,7 @@ func (s *source) openWindow(d *descriptor.Descriptor, p *agg.Plan, most int64, w
 	s.width = int(min(storage.BlockSize, s.size))
 	n := len(s.objs) * s.perChunk
 	if s.chunky {
-		n = s.perChunk * workers // a worker takes one chunk after the other
+		n = s.perChunk // one chunk after the other
 	}
 	each := int64(s.width) + slotBytes
 	s.granted = s.held.takeWindow(min(int64(n)*each, max(0, most)))
@@ -86,23 +86,23 @@ func (s *source) openWindow(d *descriptor.Descriptor, p *agg.Plan, most int64, w
 		s.slots[i].chunk = -1
 	}
 	s.perSlab = len(slab{}) / s.width
-	s.slabs = make([]atomic.Pointer[slab], (n+s.perSlab-1)/s.perSlab)
+	s.slabs = make([]*slab, (n+s.perSlab-1)/s.perSlab)
 }
 
 // close gives the window back.
 func (s *source) close() {
-	for i := range s.slabs {
-		if b := s.slabs[i].Swap(nil); b != nil {
+	for _, b := range s.slabs {
+		if b != nil {
 			slabs.Put(b)
 		}
 	}
-	s.slots = nil
+	s.slots, s.slabs = nil, nil
 	s.held.giveWindow(s.granted)
 	s.granted = 0
 }
 
 // read fills p with the bytes at off of the step's chunk.
-func (s *source) read(ctx context.Context, step *agg.Read, worker int, p []byte, off int64) error {
+func (s *source) read(ctx context.Context, step *agg.Read, p []byte, off int64) error {
 	o := s.objs[step.Chunk]
 	hint := s.hint
 	hint.Layer = step.Layer
@@ -110,9 +110,7 @@ func (s *source) read(ctx context.Context, step *agg.Read, worker int, p []byte,
 		return o.ReadAt(ctx, p, off, hint)
 	}
 	i := min(step.Half, s.perChunk-1)
-	if s.chunky {
-		i += worker * s.perChunk
-	} else {
+	if !s.chunky {
 		i += step.Chunk * s.perChunk
 	}
 	if i >= len(s.slots) {
@@ -155,14 +153,10 @@ func (s *source) whole(off int64, n int) int {
 
 // data is the memory of slot i.
 func (s *source) data(i int) []byte {
-	at := &s.slabs[i/s.perSlab]
-	b := at.Load()
+	b := s.slabs[i/s.perSlab]
 	if b == nil {
 		b = slabs.Get().(*slab)
-		if !at.CompareAndSwap(nil, b) { // another worker's slot lies in it too
-			slabs.Put(b)
-			b = at.Load()
-		}
+		s.slabs[i/s.perSlab] = b
 	}
 	from := i % s.perSlab * s.width
 	return b[from : from+s.width : from+s.width]

@@ -436,6 +436,12 @@ func victim(url string) {
 			if _, err := tr.Wait(ctx); err != nil {
 				fail(err)
 			}
+			if _, err := c.GetObjectInto(ctx, kv.ObjectRequest{Key: keys[0]}, buf); err != nil {
+				fail(err)
+			}
+			if _, err := c.PutObjectFrom(ctx, kv.PutRequest{Key: "victim", Count: 1 << 20, Path: descriptor.Buffer}, buf); err != nil {
+				fail(err)
+			}
 		}
 		if err := buf.Close(); err != nil {
 			fail(err)

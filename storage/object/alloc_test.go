@@ -94,6 +94,14 @@ func TestReadAllocs(t *testing.T) {
 			if n > 0 && (r[0]%storage.BlockSize == 0 || n >= 1) {
 				t.Errorf("mode %d: ReadAt %v allocates %v times", mode, r, n)
 			}
+			dst := [][]byte{p[:r[1]/2], p[r[1]/2 : r[1]]}
+			if n := testing.AllocsPerRun(100, func() {
+				if err := storage.ReadInto(bg, o, dst, int64(r[0]), storage.ReadHint{Class: storage.ClassLayer}); err != nil {
+					t.Fatal(err)
+				}
+			}); n >= 1 {
+				t.Errorf("mode %d: ReadInto %v allocates %v times", mode, r, n)
+			}
 		}
 		o.Close()
 		s.mustClose(t)
