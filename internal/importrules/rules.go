@@ -33,6 +33,7 @@ var rules = map[string]rule{
 
 	"transport":               {why: "an interface; transports lie below it"},
 	"transport/stream":        {own: []string{"transport"}, why: "one transport"},
+	"transport/fabric":        {own: []string{"transport"}, why: "one transport; the only code of ours with C in it, behind a build tag"},
 	"transport/shm":           {own: []string{"transport"}, why: "one transport"},
 	"transport/transporttest": {own: []string{"transport"}, why: "the contract, apart from any transport"},
 	"deliver":                 {own: []string{"descriptor", "agg", "storage", "transport/..."}, why: "the data path sees interfaces, no backend and no HTTP"},
