@@ -35,6 +35,7 @@ var rules = map[string]rule{
 	"transport/stream":        {own: []string{"transport"}, why: "one transport"},
 	"transport/registry":      {own: []string{"transport"}, why: "who may have what written where; knows no transport"},
 	"transport/shm":           {own: []string{"transport", "transport/registry"}, why: "one transport"},
+	"transport/fabric":        {own: []string{"transport", "transport/registry"}, why: "one transport; the only code of ours with C in it, behind a build tag"},
 	"transport/transporttest": {own: []string{"transport"}, why: "the contract, apart from any transport"},
 	"deliver":                 {own: []string{"descriptor", "agg", "storage", "transport/..."}, why: "the data path sees interfaces, no backend and no HTTP"},
 
