@@ -30,6 +30,7 @@ var rules = map[string]rule{
 	"descriptor": {why: "the wire format is shared by client and server"},
 	"agg":        {own: []string{"descriptor"}, why: "planning is pure"},
 	"checksum":   {why: "sums are functions of bytes"},
+	"bwsched":    {why: "a policy is a function of requests"},
 
 	"transport":               {why: "an interface; transports lie below it"},
 	"transport/stream":        {own: []string{"transport"}, why: "one transport"},
@@ -89,4 +90,5 @@ var pure = map[string][]string{
 	"agg":        {"os", "net", "time", "math/rand", "math/rand/v2", "context"},
 	"descriptor": {"os", "net", "time", "math/rand", "math/rand/v2"},
 	"checksum":   {"os", "net", "time", "math/rand", "math/rand/v2"},
+	"bwsched":    {"os", "net", "math/rand", "math/rand/v2", "context", "sync"}, // time for durations alone
 }
