@@ -59,14 +59,18 @@ func share(capacity float64, reqs []Request, rates []float64, weight func(float6
 
 // usable is a capacity to compute with: 0 for what is none.
 func usable(capacity float64) float64 {
-	if !(capacity > 0) {
+	if !(capacity >= minAmount) {
 		return 0
 	}
 	return min(capacity, maxAmount)
 }
 
 // sized reports whether a request has bytes to share a link for.
-func sized(r Request) bool { return r.LayerBytes > 0 && r.LayerBytes <= maxAmount }
+func sized(r Request) bool { return r.LayerBytes >= minAmount && r.LayerBytes <= maxAmount }
 
-// maxAmount keeps products of rates and sizes finite. None is near it.
-const maxAmount = 1e100
+// Between these, products and quotients of rates and sizes have all their
+// digits. No real one is near them.
+const (
+	minAmount = 1e-100
+	maxAmount = 1e100
+)

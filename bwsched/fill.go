@@ -84,6 +84,10 @@ func (f *filler) total(x float64, after bool) (constant, slope float64) {
 
 // fill writes the rate of each demand, in the order of add.
 func (f *filler) fill(capacity float64, rates []float64) {
+	if capacity == 0 {
+		clear(rates)
+		return
+	}
 	slices.Sort(f.breaks)
 	b := slices.Compact(f.breaks)
 	// The first breakpoint at which more is asked for than there is.

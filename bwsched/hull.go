@@ -77,7 +77,7 @@ func NewHull(points []Point) *Hull {
 }
 
 func (p Point) sound() bool {
-	return p.Rate > 0 && p.Rate <= maxAmount && p.Added >= 0 && p.Added <= maxAmount && p.Weight > 0 && p.Weight <= maxAmount
+	return p.Rate >= minAmount && p.Rate <= maxAmount && p.Added >= 0 && p.Added <= maxAmount && p.Weight > 0 && p.Weight <= maxAmount
 }
 
 // mean is the point that stands for both.

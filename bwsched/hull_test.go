@@ -290,3 +290,36 @@ func TestCurvesRefuseBadFiles(t *testing.T) {
 		}
 	}
 }
+
+// FuzzCurves reads a profile's curves: whatever is taken is written back as it
+// is, and gives rates.
+func FuzzCurves(f *testing.F) {
+	f.Add([]byte(`{"16K": [{"rate_bytes_per_s": 1e9, "added_s": 0.5, "weight": 3}, {"rate_bytes_per_s": 2e9, "added_s": 0.1, "weight": 9}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var c, back bwsched.Curves
+		if json.Unmarshal(data, &c) != nil {
+			return
+		}
+		first, err := json.Marshal(&c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(first, &back); err != nil {
+			t.Fatalf("%v: %s", err, first)
+		}
+		if second, err := json.Marshal(&back); err != nil || string(first) != string(second) {
+			t.Fatalf("%v: %s, then %s", err, first, second)
+		}
+		for _, name := range []string{"hull-opt", "ttft-opt"} {
+			p := policy(t, name, 0)
+			bwsched.UseCurves(p, &c)
+			var reqs []bwsched.Request
+			for _, class := range c.Names() {
+				reqs = append(reqs, bwsched.Request{LayerBytes: 1e6, Compute: time.Millisecond, Layers: 32, Class: class})
+			}
+			rates := make([]float64, len(reqs))
+			p.Rates(1e9, reqs, rates)
+			sound(t, p, 1e9, reqs, rates)
+		}
+	})
+}

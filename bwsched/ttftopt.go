@@ -198,7 +198,7 @@ func (p *TTFTOpt) playOut(capacity float64) float64 {
 			case done:
 				continue
 			case it.first > 0:
-				it.first -= rate * step
+				it.first = max(0, it.first-rate*step)
 			}
 			if it.rest > 0 {
 				kept = append(kept, i)

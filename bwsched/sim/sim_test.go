@@ -1,8 +1,10 @@
 package sim
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -55,6 +57,81 @@ func TestWorkloads(t *testing.T) {
 					t.Errorf("%s %s, a 64th of it: %.1f ms added, want %.0f", w.Name, name, got, ms)
 				}
 			}
+		}
+	}
+}
+
+// feasible reports whether a link can deliver every layer in time if request i
+// may be late by delay[i]: what is due by any moment must fit.
+func feasible(w Workload, delay []float64) bool {
+	type due struct{ at, bytes float64 }
+	var all []due
+	for i, r := range w.Requests {
+		if !math.IsInf(delay[i], 1) {
+			for l := range r.Layers {
+				all = append(all, due{delay[i] + float64(l)*r.Compute.Seconds(), r.LayerBytes})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b due) int { return cmp.Compare(a.at, b.at) })
+	sum := 0.0
+	for _, d := range all {
+		if sum += d.bytes; sum > w.Capacity*d.at {
+			return false
+		}
+	}
+	return true
+}
+
+// bestKnown is the least sum of delays, in milliseconds, found by giving each
+// request in turn the least that it can have after those before it, for every
+// order of requests. It knows all of the future and serves by deadline.
+func bestKnown(w Workload) float64 {
+	n := len(w.Requests)
+	best := math.Inf(1)
+	delay, used := make([]float64, n), make([]bool, n)
+	for i := range delay {
+		delay[i] = math.Inf(1)
+	}
+	var next func(k int, sum float64)
+	next = func(k int, sum float64) {
+		if k == n || sum >= best {
+			best = min(best, sum)
+			return
+		}
+		for i := range n {
+			if used[i] {
+				continue
+			}
+			used[i] = true
+			lo, hi := 0.0, 10.0
+			for range 18 {
+				if delay[i] = (lo + hi) / 2; feasible(w, delay) {
+					hi = delay[i]
+				} else {
+					lo = delay[i]
+				}
+			}
+			delay[i] = hi
+			next(k+1, sum+hi)
+			used[i], delay[i] = false, math.Inf(1)
+		}
+	}
+	next(0, 0)
+	return best * 1e3
+}
+
+// TestNearBestKnown: ours comes near what can be done with all known beforehand.
+func TestNearBestKnown(t *testing.T) {
+	want := map[string]float64{"A": 175, "B": 650, "C": 2383}
+	for _, w := range Workloads() {
+		got, best := totalAdded(run(t, w.Requests, w.Capacity, "ttft-opt", 0)), bestKnown(w)
+		t.Logf("%s: ttft-opt adds %.1f ms, best known %.1f", w.Name, got, best)
+		if math.Abs(best-want[w.Name]) > 2 {
+			t.Errorf("%s: best known %.1f ms, want %.0f", w.Name, best, want[w.Name])
+		}
+		if got < best || got > 1.2*best {
+			t.Errorf("%s: ttft-opt adds %.1f ms, best known is %.1f", w.Name, got, best)
 		}
 	}
 }
