@@ -98,7 +98,7 @@ func (c *Curve) weight() float64 {
 }
 
 // MarshalJSON writes the points.
-func (c *Curve) MarshalJSON() ([]byte, error) {
+func (c Curve) MarshalJSON() ([]byte, error) {
 	if c.points == nil {
 		return []byte("[]"), nil
 	}
@@ -147,6 +147,18 @@ func (s *Curves) Observe(class string, rate, added float64) {
 		}
 	}
 	s.get(class).Observe(rate, added)
+}
+
+// ObserveDelivery takes a delivery for a measurement: of class r.Class, granted
+// the rate in bytes per second once its layer 0 was there (the mean, if it
+// changed), layer l whole after ready[l] seconds. What the wait for layer 0 was
+// depends on who else was there, so it counts as one transfer at that rate: a
+// curve is about rates that are held. Deliveries of a single layer say nothing.
+func (s *Curves) ObserveDelivery(granted float64, ready []float64, r Request) {
+	if len(ready) < 2 || !(granted > 0) {
+		return
+	}
+	s.Observe(r.Class, granted, transfer(granted, r)+AddedBy(ready, r.Compute, ready[0]))
 }
 
 // classForget is what a measurement leaves of the weight of other classes.
@@ -200,7 +212,7 @@ func (s *Curves) Merge(other *Curves) {
 }
 
 // MarshalJSON writes an object of classes.
-func (s *Curves) MarshalJSON() ([]byte, error) {
+func (s Curves) MarshalJSON() ([]byte, error) {
 	if s.classes == nil {
 		return []byte("{}"), nil
 	}

@@ -146,6 +146,41 @@ func TestKneeIsZeroStall(t *testing.T) {
 	}
 }
 
+// TestLearnsOverhead: where each layer costs more than its bytes at the granted
+// rate, the zero-stall rate is too low and the learnt target is right.
+func TestLearnsOverhead(t *testing.T) {
+	r := bwsched.Request{LayerBytes: 1e8, Compute: 20 * time.Millisecond, Layers: 32, Class: "x"}
+	const overhead = 0.004 // seconds a layer
+	deliver := func(rate, wait float64) (ready []float64) {
+		for l := range r.Layers {
+			ready = append(ready, wait+float64(l)*(overhead+r.LayerBytes/rate))
+		}
+		return ready
+	}
+	var curves bwsched.Curves
+	rng := rand.New(rand.NewPCG(13, 14))
+	for range 300 {
+		rate := bwsched.ZeroStall(r) * math.Exp2(4*rng.Float64()-1)
+		curves.ObserveDelivery(rate, deliver(rate, rng.Float64()), r)
+	}
+	curves.ObserveDelivery(1e9, []float64{7}, r)
+	curves.ObserveDelivery(math.NaN(), []float64{7, 8}, r)
+	p := policy(t, "ttft-opt", 0)
+	star, right := bwsched.Target(p, r), r.LayerBytes/(r.Compute.Seconds()-overhead)
+	bwsched.UseCurves(p, &curves)
+	learnt := bwsched.Target(p, r)
+	if math.Abs(learnt/right-1) > 0.05 {
+		t.Errorf("learnt target %.3g, want %.3g; the zero-stall rate is %.3g", learnt, right, star)
+	}
+	// What it stalls at either rate, less the wait for layer 0.
+	if at := bwsched.AddedBy(deliver(star, 0), r.Compute, 0); at < 0.1 {
+		t.Errorf("at the zero-stall rate it stalls %.3f s", at)
+	}
+	if at := bwsched.AddedBy(deliver(learnt, 0), r.Compute, 0); at > 0.02 {
+		t.Errorf("at the learnt rate it stalls %.3f s", at)
+	}
+}
+
 // TestTargetWithoutEvidence: rates that were all too low to show the knee say
 // nothing about it.
 func TestTargetWithoutEvidence(t *testing.T) {
@@ -223,17 +258,20 @@ func TestCurvesMergeAndJSON(t *testing.T) {
 			two.Observe(class, rate, added)
 		}
 	}
-	before, err := json.Marshal(&two)
+	before, err := json.Marshal(two)
 	if err != nil {
 		t.Fatal(err)
 	}
 	one.Merge(&two)
-	if after, err := json.Marshal(&two); err != nil || string(after) != string(before) {
+	if after, err := json.Marshal(two); err != nil || string(after) != string(before) {
 		t.Errorf("merging changed its argument: %s, %v", after, err)
 	}
-	b, err := json.Marshal(&one)
+	b, err := json.Marshal(one)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if inside, err := json.Marshal(struct{ Curves bwsched.Curves }{one}); err != nil || string(inside) != `{"Curves":`+string(b)+"}" {
+		t.Errorf("as a field: %s, %v", inside, err)
 	}
 	var back bwsched.Curves
 	if err := json.Unmarshal(b, &back); err != nil {

@@ -39,14 +39,14 @@ func Added(rate float64, r Request) float64 {
 }
 
 // AddedBy is Added for layers delivered at any pace: ready[l] is when layer l
-// was whole, counted from the request's arrival, in seconds. Compute takes a
-// layer when it is whole and the layer before is done, so layer l delays the
-// prefill by as much as it is later than l compute windows (Eq. 3 unrolled;
-// delivery may run ahead of compute).
-func AddedBy(ready []float64, compute time.Duration) float64 {
+// was whole, in seconds, and from is when the request arrived by the same clock.
+// Compute takes a layer when it is whole and the layer before is done, so layer
+// l delays the prefill by as much as it is later than l compute windows (Eq. 3
+// unrolled; delivery may run ahead of compute).
+func AddedBy(ready []float64, compute time.Duration, from float64) float64 {
 	added, c := 0.0, max(0, compute).Seconds()
 	for l, t := range ready {
-		added = max(added, t-float64(l)*c)
+		added = max(added, t-from-float64(l)*c)
 	}
 	return added
 }

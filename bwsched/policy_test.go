@@ -53,7 +53,7 @@ func TestModel(t *testing.T) {
 		if got := bwsched.Added(rate, r); math.Abs(got-(want-10)) > 1e-12 {
 			t.Errorf("added at %v: %v, want %v", rate, got, want-10)
 		}
-		if got := bwsched.AddedBy(ready, r.Compute); math.Abs(got-(want-10)) > 1e-12 {
+		if got := bwsched.AddedBy(ready, r.Compute, 0); math.Abs(got-(want-10)) > 1e-12 {
 			t.Errorf("added by %v: %v, want %v", ready, got, want-10)
 		}
 		if got, want := bwsched.Stall(rate, r), max(0, x-c); math.Abs(got-want) > 1e-12 {
@@ -61,7 +61,7 @@ func TestModel(t *testing.T) {
 		}
 	}
 	// A layer that is late once delays everything after it once.
-	if got := bwsched.AddedBy([]float64{1, 9, 5, 7, 9}, 2*time.Second); got != 7 {
+	if got := bwsched.AddedBy([]float64{11, 19, 15, 17, 19}, 2*time.Second, 10); got != 7 {
 		t.Errorf("added %v, want 7", got)
 	}
 	if got := bwsched.TTFT(0, r); !math.IsInf(got, 1) {

@@ -90,7 +90,7 @@ func Run(reqs []Request, o Options) ([]Result, error) {
 	}
 	for i, r := range reqs {
 		res := &s.results[i]
-		res.Added = bwsched.AddedBy(res.Ready, r.Compute)
+		res.Added = bwsched.AddedBy(res.Ready, r.Compute, 0)
 		res.TTFT = res.Added + float64(r.Layers)*r.Compute.Seconds()
 	}
 	return s.results, nil
