@@ -1,6 +1,7 @@
 package bwsched
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -50,7 +51,7 @@ func (c *Curve) Observe(rate, added float64) {
 // take adds a point, and joins the two of nearest rates if there are too many.
 func (c *Curve) take(p Point) {
 	c.hull = nil
-	i, found := slices.BinarySearchFunc(c.points, p.Rate, func(q Point, rate float64) int { return cmpFloat(q.Rate, rate) })
+	i, found := slices.BinarySearchFunc(c.points, p.Rate, func(q Point, rate float64) int { return cmp.Compare(q.Rate, rate) })
 	if found {
 		c.points[i] = c.points[i].mean(p)
 		return

@@ -21,23 +21,23 @@ type demand struct {
 	knee float64 // +Inf: there is none
 	high float64 // it asks for high*x from where that is above knee
 	hull *Hull   // if set, the hull's rates from knee, its lowest, on
+
+	stop, more float64 // x at which low*x and high*x are knee; set by add
 }
 
 // at is the rate asked for at x, as a constant and a multiple of x. Where x is
-// a breakpoint, after says on which side of it.
+// a breakpoint, after says on which side of it. It is the breakpoints that x is
+// compared with: low*x may miss knee by a bit.
 func (d *demand) at(x float64, after bool) (constant, slope float64) {
 	if d.hull != nil {
 		if r := d.hull.at(x, after); r > d.knee {
 			return r, 0
 		}
 	}
-	// Compared with the breakpoint as it was noted: low*x may miss knee by a bit.
 	switch {
-	case d.low <= 0:
-		return 0, 0
-	case x < d.knee/d.low || x == d.knee/d.low && !after:
+	case x < d.stop || x == d.stop && !after:
 		return 0, d.low
-	case d.high > 0 && (x > d.knee/d.high || x == d.knee/d.high && after):
+	case x > d.more || x == d.more && after:
 		return 0, d.high
 	}
 	return d.knee, 0
@@ -52,18 +52,21 @@ type filler struct {
 // reset empties the scratch memory.
 func (f *filler) reset() { f.demands, f.breaks = f.demands[:0], f.breaks[:0] }
 
-// add takes the next request's demand.
+// add takes the next request's demand; that of one without bytes is empty.
 func (f *filler) add(d demand) {
-	f.demands = append(f.demands, d)
+	d.stop, d.more = math.Inf(1), math.Inf(1)
 	if d.low > 0 {
-		f.note(d.knee / d.low)
+		d.stop = d.knee / d.low
+		f.note(d.stop)
 	}
 	if d.high > 0 {
-		f.note(d.knee / d.high)
+		d.more = d.knee / d.high
+		f.note(d.more)
 	}
 	if d.hull != nil {
 		f.breaks = append(f.breaks, d.hull.breaks...)
 	}
+	f.demands = append(f.demands, d)
 }
 
 func (f *filler) note(x float64) {

@@ -1,6 +1,7 @@
 package bwsched
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"sort"
@@ -38,11 +39,11 @@ func NewHull(points []Point) *Hull {
 	slices.SortFunc(sorted, func(a, b Point) int {
 		switch {
 		case a.Rate != b.Rate:
-			return cmpFloat(a.Rate, b.Rate)
+			return cmp.Compare(a.Rate, b.Rate)
 		case a.Added != b.Added:
-			return cmpFloat(a.Added, b.Added) // one sum, in whatever order they came
+			return cmp.Compare(a.Added, b.Added) // one sum, in whatever order they came
 		}
-		return cmpFloat(a.Weight, b.Weight)
+		return cmp.Compare(a.Weight, b.Weight)
 	})
 	one := sorted[:0]
 	for _, p := range sorted {
@@ -88,16 +89,6 @@ func (p Point) mean(q Point) Point {
 }
 
 func slope(a, b Point) float64 { return (b.Added - a.Added) / (b.Rate - a.Rate) }
-
-func cmpFloat(a, b float64) int {
-	if a < b {
-		return -1
-	}
-	if a > b {
-		return 1
-	}
-	return 0
-}
 
 // Points returns the corners, by rising rate.
 func (h *Hull) Points() []Point { return slices.Clone(h.points) }

@@ -315,6 +315,23 @@ func steepBelow(reqs []bwsched.Request, hulls []*bwsched.Hull) bool {
 	return true
 }
 
+// TestOldestIsServed: among requests that are alike the oldest goes first, and
+// the oldest of all has its sixteenth however far back it stands.
+func TestOldestIsServed(t *testing.T) {
+	p := policy(t, "ttft-opt", 0)
+	alike := bwsched.Request{LayerBytes: 1e6, Compute: time.Millisecond, Layers: 8}
+	wide := bwsched.Request{LayerBytes: 1e8, Compute: time.Millisecond, Layers: 80, Started: true, Age: time.Minute}
+	reqs := []bwsched.Request{alike, alike, alike, wide}
+	reqs[1].Age = time.Second
+	rates := make([]float64, len(reqs))
+	p.Rates(1600, reqs, rates)
+	for i, want := range []float64{0, 1500, 0, 100} {
+		if math.Abs(rates[i]-want) > 1e-9 {
+			t.Fatalf("%v", rates)
+		}
+	}
+}
+
 // TestRatesDoNotAllocate: plans are made on the way of requests.
 func TestRatesDoNotAllocate(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))

@@ -1,6 +1,7 @@
 package bwsched
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -20,6 +21,7 @@ type TTFTOpt struct {
 	curves *Curves
 
 	items, play []item
+	ranked      []ranked
 	order, best []int32
 	live        []int32
 	trial       []float64
@@ -40,9 +42,14 @@ type item struct {
 	width float64 // target, at most the capacity
 	rest  float64 // bytes to come
 	first float64 // bytes of layer 0 to come; 0: started
-	key   float64 // place in the order
 	at    int32   // index among the requests
 	age   time.Duration
+}
+
+// ranked is an item's place in an order.
+type ranked struct {
+	key float64
+	at  int32 // index among the items
 }
 
 // Name implements Policy.
@@ -66,8 +73,8 @@ func (p *TTFTOpt) Target(r Request) float64 {
 	return t
 }
 
-// Rates implements Policy. Where two requests are alike, the earlier in reqs
-// goes first.
+// Rates implements Policy. Where two requests are alike, the older goes first,
+// and of one age the earlier in reqs.
 func (p *TTFTOpt) Rates(capacity float64, reqs []Request, rates []float64) {
 	capacity = usable(capacity)
 	p.items = p.items[:0]
@@ -108,23 +115,33 @@ func (p *TTFTOpt) Rates(capacity float64, reqs []Request, rates []float64) {
 func byArea(it item) float64  { return it.rest * it.width }
 func byWidth(it item) float64 { return it.width }
 
-// sort fills order.
+// sort fills order. Requests of one key go by fewest bytes, then oldest first.
 func (p *TTFTOpt) sort(key func(item) float64) {
-	p.order = p.order[:0]
-	for i := range p.items {
-		p.items[i].key = key(p.items[i])
-		p.order = append(p.order, int32(i))
+	p.ranked = p.ranked[:0]
+	for i, it := range p.items {
+		p.ranked = append(p.ranked, ranked{key: key(it), at: int32(i)})
 	}
 	items := p.items
-	slices.SortFunc(p.order, func(a, b int32) int {
-		x, y := &items[a], &items[b]
-		for _, c := range [...]int{cmpFloat(x.key, y.key), cmpFloat(x.rest, y.rest), cmpFloat(x.first, y.first)} {
-			if c != 0 {
-				return c
-			}
+	slices.SortFunc(p.ranked, func(a, b ranked) int {
+		if c := cmp.Compare(a.key, b.key); c != 0 {
+			return c
 		}
-		return int(a) - int(b)
+		x, y := &items[a.at], &items[b.at]
+		if c := cmp.Compare(x.rest, y.rest); c != 0 {
+			return c
+		}
+		if c := cmp.Compare(x.first, y.first); c != 0 {
+			return c
+		}
+		if x.age != y.age {
+			return cmp.Compare(y.age, x.age)
+		}
+		return int(a.at) - int(b.at)
 	})
+	p.order = p.order[:0]
+	for _, r := range p.ranked {
+		p.order = append(p.order, r.at)
+	}
 }
 
 // dispatch gives each item its rate in order; what remains is lent to the
