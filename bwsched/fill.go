@@ -3,6 +3,7 @@ package bwsched
 import (
 	"math"
 	"slices"
+	"sort"
 )
 
 // Every optimum here has the same form. A request's added TTFT f_i(r) is convex
@@ -47,6 +48,7 @@ func (d *demand) at(x float64, after bool) (constant, slope float64) {
 type filler struct {
 	demands []demand
 	breaks  []float64
+	sample  []float64
 }
 
 // reset empties the scratch memory.
@@ -85,24 +87,54 @@ func (f *filler) total(x float64, after bool) (constant, slope float64) {
 	return constant, slope
 }
 
+// over is the index of the first of rising breakpoints at which more is asked
+// for than there is, len(b) if there is none.
+func (f *filler) over(b []float64, capacity float64) int {
+	return sort.Search(len(b), func(i int) bool {
+		c, s := f.total(b[i], true)
+		return c+s*b[i] > capacity
+	})
+}
+
+// narrow leaves of many breakpoints the few between two of a sample that enclose
+// the solution, and those two: sorting all would take most of the time.
+func (f *filler) narrow(capacity float64) {
+	const sampled = 64
+	if len(f.breaks) < 8*sampled {
+		return
+	}
+	f.sample = f.sample[:0]
+	for i := 0; i < len(f.breaks); i += len(f.breaks) / sampled {
+		f.sample = append(f.sample, f.breaks[i])
+	}
+	slices.Sort(f.sample)
+	from, to := 0.0, math.Inf(1)
+	i := f.over(f.sample, capacity)
+	if i > 0 {
+		from = f.sample[i-1]
+	}
+	if i < len(f.sample) {
+		to = f.sample[i]
+	}
+	kept := f.breaks[:0]
+	for _, x := range f.breaks {
+		if from <= x && x <= to {
+			kept = append(kept, x)
+		}
+	}
+	f.breaks = kept
+}
+
 // fill writes the rate of each demand, in the order of add.
 func (f *filler) fill(capacity float64, rates []float64) {
 	if capacity == 0 {
 		clear(rates)
 		return
 	}
+	f.narrow(capacity)
 	slices.Sort(f.breaks)
 	b := slices.Compact(f.breaks)
-	// The first breakpoint at which more is asked for than there is.
-	lo, hi := 0, len(b)
-	for lo < hi {
-		mid := int(uint(lo+hi) >> 1)
-		if c, s := f.total(b[mid], true); c+s*b[mid] > capacity {
-			hi = mid
-		} else {
-			lo = mid + 1
-		}
-	}
+	lo := f.over(b, capacity)
 	if lo < len(b) {
 		x := b[lo]
 		if c, s := f.total(x, false); c+s*x < capacity {

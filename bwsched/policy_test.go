@@ -315,6 +315,60 @@ func steepBelow(reqs []bwsched.Request, hulls []*bwsched.Hull) bool {
 	return true
 }
 
+// TestManyLikeFew: a set of requests repeated over and over, on as much more of a
+// link, has the rates of the set alone; and one scaled a little each time, those
+// of a minimum, where what is below its target has one root of s in common.
+func TestManyLikeFew(t *testing.T) {
+	rng := rand.New(rand.NewPCG(15, 16))
+	var curves bwsched.Curves
+	for i := range 50 {
+		curves.Observe("x", float64(1+i)*1e6, 3/float64(1+i))
+	}
+	const times = 700
+	for _, name := range []string{"stall-opt", "cal-stall-opt", "hull-opt"} {
+		p := policy(t, name, 1e6)
+		bwsched.UseCurves(p, &curves)
+		for range 20 {
+			capacity, few := instance(rng, 5)
+			for i := range few {
+				few[i].Class = []string{"", "x"}[i%2]
+			}
+			var many []bwsched.Request
+			for range times {
+				many = append(many, few...)
+			}
+			want, got := make([]float64, len(few)), make([]float64, len(many))
+			p.Rates(capacity, few, want)
+			p.Rates(capacity*times, many, got)
+			for i := range got {
+				if math.Abs(got[i]-want[i%len(few)]) > 1e-9*capacity {
+					t.Fatalf("%s: request %d has %v, alone with its like %v", name, i, got[i], want[i%len(few)])
+				}
+			}
+		}
+	}
+	for range 20 {
+		capacity, reqs := instance(rng, 3000)
+		rates := make([]float64, len(reqs))
+		p := &bwsched.StallOpt{}
+		p.Rates(capacity, reqs, rates)
+		low, high := math.Inf(1), 0.0 // rate over sqrt(s) of those below their target
+		for i, r := range reqs {
+			if x := rates[i] / math.Sqrt(r.LayerBytes); rates[i] < p.Target(r)*(1-1e-9) {
+				low, high = min(low, x), max(high, x)
+			}
+		}
+		for i, r := range reqs {
+			if x := rates[i] / math.Sqrt(r.LayerBytes); rates[i] >= p.Target(r)*(1-1e-9) && x > low*(1+1e-9) {
+				t.Fatalf("request %d is at its target, others have less per root of s", i)
+			}
+		}
+		if high > low*(1+1e-9) {
+			t.Fatalf("below their targets requests have from %v to %v per root of s", low, high)
+		}
+	}
+}
+
 // TestOldestIsServed: among requests that are alike the oldest goes first, and
 // the oldest of all has its sixteenth however far back it stands.
 func TestOldestIsServed(t *testing.T) {
