@@ -139,6 +139,22 @@ func TestPathsSeeWrongBytes(t *testing.T) {
 	}
 }
 
+// TestSkip: a row that was left out is not said to have failed.
+func TestSkip(t *testing.T) {
+	s := clienttest.New()
+	defer s.Close()
+	b := layerwise(t, s, Geometry{3, 2, 100})
+	b.Skip = []string{"layerwise", "ranged"}
+	r, err := b.Run(t.Context())
+	if err != nil || len(r.Things) != 3 || r.Things[2].Key != "whole" {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	var table bytes.Buffer
+	if err := r.WriteTable(&table); err != nil || strings.Contains(table.String(), "has no layerwise GET") {
+		t.Errorf("%s, %v", table.String(), err)
+	}
+}
+
 func TestShapes(t *testing.T) {
 	all, err := ParseShapes("all")
 	if err != nil || len(all) != 5 || all[3].Payload() != 7516192768 {
