@@ -146,7 +146,7 @@ func TestSkip(t *testing.T) {
 	b := layerwise(t, s, Geometry{3, 2, 100})
 	b.Skip = []string{"layerwise", "ranged"}
 	r, err := b.Run(t.Context())
-	if err != nil || len(r.Things) != 3 || r.Things[2].Key != "whole" {
+	if err != nil || len(r.Things) != 4 || r.Things[3].Key != "whole" {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	var table bytes.Buffer
