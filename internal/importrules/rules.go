@@ -32,6 +32,8 @@ var rules = map[string]rule{
 	"checksum":   {why: "sums are functions of bytes"},
 	"bwsched":    {why: "a policy is a function of requests"},
 
+	"bwsched/pace": {own: []string{"bwsched"}, why: "holds callers to rates, and knows neither bytes nor where they come from"},
+
 	"transport":               {why: "an interface; transports lie below it"},
 	"transport/stream":        {own: []string{"transport"}, why: "one transport"},
 	"transport/shm":           {own: []string{"transport"}, why: "one transport"},
