@@ -212,6 +212,9 @@ func TestPolicySeesLayers(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = y.Close()
+		for i := range p.seen {
+			p.seen[i].Age = 0
+		}
 		first := bwsched.Request{LayerBytes: 3 << 20, Compute: 12500, Layers: 5}
 		if p.seen[0] != first {
 			t.Errorf("at first %+v", p.seen[0])

@@ -263,10 +263,11 @@ func (f *Flow) LayerDone() {
 	l.mark(l.now(), f.layers == 1)
 }
 
-// request is the flow as the policy sees it.
-func (f *Flow) request() bwsched.Request {
+// request is the flow as the policy sees it now.
+func (f *Flow) request(now float64) bwsched.Request {
 	return bwsched.Request{LayerBytes: float64(f.spec.LayerBytes), Compute: f.spec.Compute,
-		Layers: max(1, f.spec.Layers-f.layers), Started: f.layers > 0, Class: f.spec.Class}
+		Layers: max(1, f.spec.Layers-f.layers), Started: f.layers > 0, Class: f.spec.Class,
+		Age: time.Duration(now - f.joined)}
 }
 
 // Quantum is how many bytes to ask for at a time, 64 KiB to MaxQuantum.

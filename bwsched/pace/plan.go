@@ -7,9 +7,9 @@ import (
 )
 
 // planPerFlow bounds what planning may cost when flows come and go all the
-// time, in ns: plans are at least this far apart per flow, some ten times what
+// time, in ns: plans are at least this far apart per flow, about ten times what
 // one takes (BenchmarkPlan).
-const planPerFlow = 2000
+const planPerFlow = 5000
 
 // mark notes that flows have changed; urgent changes do not wait for the end
 // of the epoch if the policy follows them.
@@ -43,6 +43,7 @@ func (l *Link) replan(now float64) {
 	}
 	l.changed, l.urgent = false, false
 	l.planned, l.epochEnd = now, now+float64(l.cfg.Epoch)
+	l.plan.now = now
 	l.plan.plan(&l.cfg, l.flows, &l.tenants)
 	l.stats.Plans++
 	l.stats.Granted = 0
@@ -57,6 +58,7 @@ func (l *Link) replan(now float64) {
 
 // planner holds the scratch memory of a plan.
 type planner struct {
+	now    float64
 	flows  []*Flow // by tenant
 	rates  []float64
 	groups []group
@@ -192,7 +194,7 @@ func (p *planner) split(policy bwsched.Policy, capacity float64, flows []*Flow, 
 	fair := capacity / float64(len(flows))
 	for i, f := range flows {
 		if rates[i] = fair; f.spec.pooled() {
-			p.reqs = append(p.reqs, f.request())
+			p.reqs = append(p.reqs, f.request(p.now))
 		}
 	}
 	if len(p.reqs) == 0 {
