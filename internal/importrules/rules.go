@@ -26,7 +26,7 @@ var rules = map[string]rule{
 	"gateway/sigv4":   {why: "a signature is a function of a request and a key"},
 	"gateway/payload": {own: []string{"checksum", "gateway/sigv4"}, why: "a body decoder knows nothing of objects"},
 
-	"tenant":      {why: "identities are plain data"},
+	"tenant":      {own: []string{"internal/rate"}, why: "identities are plain data"},
 	"descriptor":  {why: "the wire format is shared by client and server"},
 	"agg":         {own: []string{"descriptor"}, why: "planning is pure"},
 	"checksum":    {why: "sums are functions of bytes"},
@@ -60,6 +60,7 @@ var rules = map[string]rule{
 	"conformance": {own: []string{"client", "descriptor", "internal/serverproc"}, blackBox: true, why: "black box: knows only the wire"},
 	"e2e":         {own: []string{"client", "descriptor", "internal/serverproc"}, blackBox: true, why: "black box: knows only the binary"},
 
+	"internal/rate":        {why: "reads a number with a unit"},
 	"internal/reqid":       {why: "carries an id in a context"},
 	"internal/importrules": {why: "checks the others"},
 	"internal/serverproc":  {why: "starts the built binary for the black-box suites"},

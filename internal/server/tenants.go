@@ -13,14 +13,14 @@ import (
 func openTenants(o Options, notices io.Writer) (tenant.Registry, error) {
 	var ids []tenant.Identity
 	if o.Credentials != "" {
-		users, warning, err := tenant.LoadCredentials(o.Credentials)
+		file, warning, err := tenant.LoadCredentials(o.Credentials)
 		if err != nil {
 			return nil, err
 		}
 		if warning != "" {
 			o.Logger.Warn(warning)
 		}
-		ids = users
+		ids = file.Users
 	}
 	root, err := openRoot(o, notices)
 	if err != nil {
