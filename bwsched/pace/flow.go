@@ -1,7 +1,6 @@
 package pace
 
 import (
-	"container/heap"
 	"context"
 	"errors"
 	"time"
@@ -50,10 +49,11 @@ type Flow struct {
 	// Under the link's lock.
 	closed      bool
 	index       int // in the link's flows
-	at          int // in its heap; -1: not
+	q           *queue
+	at          int // in q; -1: not
 	layers      int // done
 	rate        float64
-	due         float64 // when it has repaid what it was granted, in flows' time
+	due         float64 // when it has repaid what it was granted, in its queue's time
 	owed        float64 // instead, in bytes, while the rate is 0
 	first, last *waiter // queue
 	bytes       int64
@@ -138,13 +138,13 @@ func (l *Link) ask(f *Flow, n int64, now float64) (*waiter, float64) {
 	l.replan(now)
 	if f.first == nil {
 		// What it did not use while it did not ask is gone, but for a burst.
-		f.due = max(f.due, now+l.skew-l.burst)
-		if f.rate > 0 && l.due <= now && (len(l.heap) == 0 || l.heap[0].due > f.due) {
-			ahead := f.due - (now + l.skew)
-			if ahead > 0 && l.replans {
-				l.skew, ahead = l.skew+ahead, 0 // as in dispatch
+		f.due = max(f.due, now+f.q.skew-l.burst)
+		if g := l.own.top(); f.rate > 0 && l.due <= now && l.borrow.Len() == 0 && (g == nil || g.wait(now) > 0) {
+			wait := f.wait(now)
+			if f.q == &l.borrow {
+				wait = l.lend(f, now)
 			}
-			if ahead <= 0 {
+			if wait <= 0 {
 				l.charge(f, n, now)
 				return nil, 0
 			}
@@ -161,8 +161,8 @@ func (l *Link) ask(f *Flow, n int64, now float64) (*waiter, float64) {
 	next := never
 	if f.at >= 0 {
 		next = max(l.due, now)
-		if !l.replans {
-			next = max(next, f.due-l.skew)
+		if f.q == &l.own {
+			next = max(next, now+f.wait(now))
 		}
 	}
 	if l.changed {
@@ -185,8 +185,8 @@ func (f *Flow) push(w *waiter) {
 		f.last.next = w
 	}
 	f.last = w
-	if f.at < 0 && f.rate > 0 {
-		heap.Push(&f.l.heap, f)
+	if f.at < 0 {
+		f.sort()
 	}
 }
 
@@ -216,9 +216,7 @@ func (f *Flow) drop(w *waiter) {
 	}
 	w.next = nil
 	f.l.waiting--
-	if f.first == nil && f.at >= 0 {
-		heap.Remove(&f.l.heap, f.at)
-	}
+	f.sort()
 }
 
 // giveBack returns n bytes that were granted and not sent.
@@ -242,10 +240,8 @@ func (f *Flow) refund(n int64) {
 	} else {
 		f.owed -= float64(n)
 	}
-	if f.at >= 0 {
-		heap.Fix(&l.heap, f.at)
-	}
-	if len(l.heap) > 0 {
+	f.sort()
+	if l.waiting > 0 {
 		l.rouse(l.now())
 	}
 }
@@ -313,27 +309,19 @@ func (f *Flow) settle(now float64) {
 
 // setRate changes the rate. What is owed in bytes stays the same.
 func (f *Flow) setRate(rate, now float64) {
-	l := f.l
 	if rate == f.rate {
 		return
 	}
 	f.settle(now)
-	if v := now + l.skew; f.rate > 0 && rate > 0 {
+	if v := now + f.q.skew; f.rate > 0 && rate > 0 {
 		f.due = v + (f.due-v)*f.rate/rate
 	} else if f.rate > 0 {
-		f.owed = (f.due - v) * f.rate
+		f.owed = (f.due - v) * f.rate / 1e9
 	} else if rate > 0 {
-		f.due = v + f.owed/rate
+		f.due = v + f.owed*1e9/rate
 	}
 	f.rate = rate
-	switch waits := f.first != nil; {
-	case f.at >= 0 && rate == 0:
-		heap.Remove(&l.heap, f.at)
-	case f.at >= 0:
-		heap.Fix(&l.heap, f.at)
-	case waits && rate > 0:
-		heap.Push(&l.heap, f)
-	}
+	f.sort()
 }
 
 // Close ends the flow; a Take that waits gets ErrClosed. It may be called more
@@ -356,11 +344,9 @@ func (f *Flow) close() {
 		l.stats.Waited += time.Duration(now - w.since)
 		w.ready <- struct{}{}
 	}
-	if f.at >= 0 {
-		heap.Remove(&l.heap, f.at)
-	}
 	f.settle(now)
 	f.rate = 0
+	f.sort()
 	last := len(l.flows) - 1
 	l.flows[f.index] = l.flows[last]
 	l.flows[f.index].index = f.index

@@ -269,7 +269,7 @@ func TestRandomUse(t *testing.T) {
 	}
 	wg.Wait()
 	st := l.Stats()
-	if st.Bytes != want || st.Waiting != 0 || st.Pool != 0 || st.Outside != 0 || len(l.heap) != 0 || len(l.flows) != 0 || len(l.tenants.active) != 0 {
+	if st.Bytes != want || st.Waiting != 0 || st.Pool != 0 || st.Outside != 0 || l.own.Len()+l.borrow.Len() != 0 || len(l.flows) != 0 || len(l.tenants.active) != 0 {
 		t.Errorf("%+v, want %d bytes and nothing left", st, want)
 	}
 	if err := l.Close(); err != nil {

@@ -17,13 +17,12 @@
 // Bandwidth that a flow was granted and does not ask for (a slow client, a
 // slow disk) is nobody else's until the next plan, as in the paper; with a
 // policy that follows state it is lent to the flows that wait, in proportion
-// to their rates. A flow cannot save up what it did not use beyond Config.Burst.
+// to their rates, those of tenants with a ceiling excepted. A flow cannot save up what it did not use beyond Config.Burst.
 //
 // Rates are in bytes per second.
 package pace
 
 import (
-	"container/heap"
 	"context"
 	"errors"
 	"fmt"
@@ -85,8 +84,8 @@ type Link struct {
 	mu      sync.Mutex
 	closed  bool
 	due     float64 // when the link has sent all it granted, in ns since start
-	skew    float64 // by how much flows' time runs ahead of the link's
-	heap    flowHeap
+	own     queue   // flows that get their rate and no more
+	borrow  queue   // flows that are lent what others leave
 	flows   []*Flow
 	tenants tenants
 	spare   *waiter // free list, at most as long as Takes ever waited at one time
@@ -192,20 +191,15 @@ func (l *Link) Close() error {
 func (l *Link) dispatch(now float64) (next float64) {
 	l.replan(now)
 	next = never
-	for len(l.heap) > 0 {
+	for l.own.Len()+l.borrow.Len() > 0 {
 		if l.due > now {
 			next = l.due
 			break
 		}
-		f := l.heap[0]
-		if ahead := f.due - (now + l.skew); ahead > 0 {
-			if !l.replans {
-				next = now + ahead
-				break
-			}
-			// Nobody who is due has anything to send: the time of all who wait
-			// is put forward alike, so that each is lent in proportion to its rate.
-			l.skew += ahead
+		f, wait := l.next(now)
+		if wait > 0 {
+			next = now + wait
+			break
 		}
 		l.grant(f, now)
 	}
@@ -215,24 +209,20 @@ func (l *Link) dispatch(now float64) (next float64) {
 	return next
 }
 
-// grant serves the first waiter of a flow in the heap.
+// grant serves the first waiter of a flow that is queued.
 func (l *Link) grant(f *Flow, now float64) {
 	w := f.pop()
 	l.charge(f, w.n, now)
 	w.granted = true
 	l.stats.Waited += time.Duration(now - w.since)
 	w.ready <- struct{}{}
-	if f.first == nil {
-		heap.Remove(&l.heap, f.at)
-	} else {
-		heap.Fix(&l.heap, f.at)
-	}
+	f.sort()
 }
 
 // charge books n bytes that go now.
 func (l *Link) charge(f *Flow, n int64, now float64) {
 	l.due = max(l.due, now-l.credit) + float64(n)*1e9/l.cfg.Capacity
-	f.due = max(f.due, now+l.skew-maxLag) + float64(n)*1e9/f.rate
+	f.due = max(f.due, now+f.q.skew-maxLag) + float64(n)*1e9/f.rate
 	f.bytes += n
 	l.stats.Bytes += n
 }
@@ -247,33 +237,6 @@ func (l *Link) rouse(t float64) {
 		l.wake = t
 		l.clock.Wake()
 	}
-}
-
-// flowHeap holds the flows that have a rate and waiters, the one due first on top.
-type flowHeap []*Flow
-
-func (h flowHeap) Len() int           { return len(h) }
-func (h flowHeap) Less(i, j int) bool { return h[i].due < h[j].due }
-func (h flowHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].at, h[j].at = i, j
-}
-
-// Push implements heap.Interface.
-func (h *flowHeap) Push(x any) {
-	f := x.(*Flow)
-	f.at = len(*h)
-	*h = append(*h, f)
-}
-
-// Pop implements heap.Interface.
-func (h *flowHeap) Pop() any {
-	last := len(*h) - 1
-	f := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	f.at = -1
-	return f
 }
 
 // Stats are a link's counters. Counts only grow.
@@ -319,7 +282,11 @@ func (l *Link) Join(ctx context.Context, s Spec) (*Flow, error) {
 		return nil, err
 	}
 	now := l.now()
-	f := &Flow{l: l, spec: s, tenant: t, at: -1, index: len(l.flows), due: now + l.skew, joined: now, settled: now}
+	f := &Flow{l: l, spec: s, tenant: t, q: &l.own, at: -1, index: len(l.flows), joined: now, settled: now}
+	if l.replans && t.MaxRate == 0 { // what is lent knows no ceiling
+		f.q = &l.borrow
+	}
+	f.due = now + f.q.skew
 	l.flows = append(l.flows, f)
 	l.count(f, +1)
 	if len(l.flows) == 1 {

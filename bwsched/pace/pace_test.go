@@ -130,6 +130,68 @@ func TestUnusedIsLent(t *testing.T) {
 	}
 }
 
+// TestLendingStopsAtTheCeiling: a tenant with one borrows nothing, and has its
+// rate beside one who borrows the rest.
+func TestLendingStopsAtTheCeiling(t *testing.T) {
+	const c = 1e9
+	s := newSim(t, Config{Capacity: c, Policy: table{rates: map[string]float64{"a": 0.1e9, "b": 0.2e9}, replans: true},
+		Tenants: map[string]Limits{"few": {MaxRate: 0.2e9}}})
+	a, few := s.join(pooled("a", 1<<20)), pooled("b", 1<<20)
+	few.Tenant = "few"
+	b := s.join(few)
+	s.play(ms)
+	a.moved, b.moved = 0, 0
+	s.play(2 * time.Second)
+	near(t, "the borrower", float64(a.moved)/2, c-0.2e9, 0.01)
+	near(t, "the tenant with a ceiling", float64(b.moved)/2, 0.2e9, 0.01)
+	b.check(t, 0.2e9, 0.02)
+	a.stopped = true
+	s.play(20 * ms)
+	b.moved = 0
+	s.play(2 * time.Second)
+	near(t, "alone", float64(b.moved)/2, 0.2e9, 0.01)
+}
+
+// TestRateOfNothing: a rate of 0 is nothing until the next plan, and does not
+// make a flow forget what it owes.
+func TestRateOfNothing(t *testing.T) {
+	rates := map[string]float64{"a": 1e6}
+	s := newSim(t, Config{Capacity: 1e9, Policy: table{rates: rates}})
+	f := s.join(pooled("a", 1<<30)).f
+	s.players = nil
+	if w, _ := s.l.ask(f, 100_000, s.l.now()); w != nil { // 100 ms
+		t.Fatal("the first bytes wait")
+	}
+	turn := func(to float64) {
+		t.Helper()
+		rates["a"] = to
+		s.l.mark(s.l.now(), true)
+		if s.l.changed {
+			s.play(time.Duration(s.l.planAt() - s.l.now()))
+		}
+		if f.Rate() != to {
+			t.Fatalf("%g, want %g", f.Rate(), to)
+		}
+	}
+	turn(0) // 50 ms are left
+	w, _ := s.l.ask(f, 1, s.l.now())
+	s.play(10 * time.Second)
+	if w == nil || w.granted {
+		t.Fatal("bytes went at no rate")
+	}
+	turn(2e6) // 25 ms
+	if got := s.l.dispatch(s.l.now()) - s.l.now(); w.granted || math.Abs(got-25e6) > 1 {
+		t.Errorf("due in %.3f ms", got/1e6)
+	}
+	s.play(25*ms + 2)
+	if !w.granted {
+		t.Error("not granted in time")
+	}
+	if st := s.l.Stats(); st.Bytes != 100_001 {
+		t.Errorf("%+v", st)
+	}
+}
+
 func near(t testing.TB, what string, got, want, tolerance float64) {
 	t.Helper()
 	if math.Abs(got/want-1) > tolerance {

@@ -51,7 +51,7 @@ func (l *Link) replan(now float64) {
 		f.setRate(l.plan.rates[i], now)
 		l.stats.Granted += f.rate
 	}
-	if len(l.heap) > 0 {
+	if l.waiting > 0 {
 		l.rouse(now)
 	}
 }
