@@ -345,6 +345,7 @@ func (f *Flow) close() {
 		w.ready <- struct{}{}
 	}
 	f.settle(now)
+	l.stats.Granted -= f.rate
 	f.rate = 0
 	f.sort()
 	last := len(l.flows) - 1
@@ -352,6 +353,9 @@ func (f *Flow) close() {
 	l.flows[f.index].index = f.index
 	l.flows[last] = nil
 	l.flows = l.flows[:last]
+	if last == 0 {
+		l.stats.Granted = 0 // without what rounding left
+	}
 	l.tenants.leave(f.tenant)
 	l.count(f, -1)
 	l.mark(now, true)

@@ -152,6 +152,41 @@ func TestLendingStopsAtTheCeiling(t *testing.T) {
 	near(t, "alone", float64(b.moved)/2, 0.2e9, 0.01)
 }
 
+// TestNobodyWaitsForOneWhoStopped: a flow that a policy gives nothing for now
+// has all of the link while the favoured one does not ask, and next to nothing
+// while it does.
+func TestNobodyWaitsForOneWhoStopped(t *testing.T) {
+	const c = 1e9
+	for _, most := range []float64{0, 0.5e9} {
+		s := newSim(t, Config{Capacity: c, Policy: table{rates: map[string]float64{"first": c}, replans: true},
+			Tenants: map[string]Limits{"few": {MaxRate: most}}})
+		first, spec := s.join(pooled("first", 1<<20)), pooled("second", 1<<20)
+		spec.Tenant = "few"
+		second := s.join(spec)
+		s.play(ms)
+		first.moved = 0
+		s.play(time.Second)
+		near(t, "the favoured", float64(first.moved), c, 0.005)
+		if second.moved == 0 {
+			t.Error("the other gets nothing for a second")
+		}
+		first.stopped = true
+		s.play(100 * ms)
+		second.moved = 0
+		s.play(time.Second)
+		if most == 0 {
+			near(t, "the other, lent it all", float64(second.moved), c, 0.01)
+		} else if second.moved == 0 || float64(second.moved) > most/1000 {
+			t.Errorf("with a ceiling %d bytes", second.moved)
+		}
+		first.f.Close()
+		second.f.Close()
+		if st := s.l.Stats(); st.Granted != 0 {
+			t.Errorf("%+v", st)
+		}
+	}
+}
+
 // TestRateOfNothing: a rate of 0 is nothing until the next plan, and does not
 // make a flow forget what it owes.
 func TestRateOfNothing(t *testing.T) {

@@ -48,12 +48,28 @@ func (l *Link) replan(now float64) {
 	l.stats.Plans++
 	l.stats.Granted = 0
 	for i, f := range l.plan.flows {
-		f.setRate(l.plan.rates[i], now)
+		rate := l.plan.rates[i]
+		if rate == 0 && l.replans {
+			rate = l.crumb(f)
+		}
+		f.setRate(rate, now)
 		l.stats.Granted += f.rate
 	}
 	if l.waiting > 0 {
 		l.rouse(now)
 	}
+}
+
+// crumb is the rate of a flow that a policy gives nothing for now, in favour
+// of others: all crumbs together are a thousandth of the link. With it the flow
+// is lent what those others do not ask for. Otherwise a client that stops
+// reading would hold up who comes after it.
+func (l *Link) crumb(f *Flow) float64 {
+	of := l.cfg.Capacity
+	if f.tenant.MaxRate > 0 {
+		of = min(of, f.tenant.MaxRate)
+	}
+	return of / 1000 / float64(len(l.flows))
 }
 
 // planner holds the scratch memory of a plan.
