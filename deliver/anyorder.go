@@ -86,7 +86,7 @@ func (y *Delivery) runAnyOrder(ctx context.Context, sink transport.Sink, place *
 // work takes items until there are none or one before them has failed. Items
 // before the one that failed are finished: their layers may become ready.
 func (c *crew) work(ctx context.Context) {
-	h := &hand{crew: c}
+	h := &hand{crew: c, may: leave{flow: c.y.flow}}
 	defer h.close()
 	for {
 		i := c.next.Add(1) - 1
@@ -124,6 +124,9 @@ func (c *crew) announce(item int64) {
 				return
 			}
 			c.ready = append(c.ready, c.y.d.cfg.Now().Sub(c.y.start))
+			if c.y.flow != nil {
+				c.y.flow.LayerDone()
+			}
 		}
 		c.whole++
 	}
@@ -134,6 +137,9 @@ type hand struct {
 	*crew
 	one   [1][]byte // the place of a read
 	stage *slab     // for blocks that are scattered
+
+	may  leave
+	left int64 // bytes of the item still to move
 }
 
 func (h *hand) close() {
@@ -146,7 +152,13 @@ func (h *hand) close() {
 func (h *hand) item(ctx context.Context, i int64) error {
 	c := h.crew
 	row, g := int(i/c.groups), int(i%c.groups)
-	for j := g * c.perItem; j < min((g+1)*c.perItem, len(c.y.objs)); j++ {
+	lo, hi := g*c.perItem, min((g+1)*c.perItem, len(c.y.objs))
+	h.left = 0
+	for half := range c.y.plan.Halves() {
+		_, n := c.rows.Range(row, half)
+		h.left += n * int64(hi-lo)
+	}
+	for j := lo; j < hi; j++ {
 		for half := range c.y.plan.Halves() {
 			off, n := c.rows.Range(row, half)
 			if err := h.read(ctx, i, part{row, j, half, off, off + n}); err != nil {
@@ -195,8 +207,15 @@ func (h *hand) read(ctx context.Context, item int64, p part) error {
 		if item > c.failedAt.Load() {
 			return errGivenUp // an item before this one has failed
 		}
+		most := p.end - p.at // at least to the end of a block
+		if h.may.flow != nil {
+			var err error
+			if most, err = h.may.upTo(ctx, most, h.left); err != nil {
+				return err
+			}
+		}
 		addr, run := c.lands(&p)
-		n := min(run, maxPiece)
+		n := min(run, maxPiece, most)
 		if p.at+n < p.end {
 			n = (p.at+n)&^(storage.BlockSize-1) - p.at
 		}
@@ -219,7 +238,7 @@ func (h *hand) read(ctx context.Context, item int64, p part) error {
 			return err
 		}
 		p.at += int64(len(q))
-		c.bytes.Add(int64(len(q)))
+		h.moved(int64(len(q)))
 	}
 	return nil
 }
@@ -247,6 +266,13 @@ func (h *hand) scatter(ctx context.Context, o storage.Object, hint storage.ReadH
 		}
 		s, p.at = s[k:], p.at+int64(k)
 	}
-	h.bytes.Add(n)
+	h.moved(n)
 	return nil
+}
+
+// moved counts bytes that are in place.
+func (h *hand) moved(n int64) {
+	h.may.bytes -= n
+	h.left -= n
+	h.bytes.Add(n)
 }
