@@ -1,0 +1,5 @@
+//go:build fabric
+
+package doctor
+
+const fabricBuilt = true
