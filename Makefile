@@ -21,10 +21,10 @@ export CGO_ENABLED = 0
 PLAIN_PKGS ?= ./e2e ./storage/local ./storage/object ./gateway/sigv4
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test bench lint fuzz clean need-go need-c
+.PHONY: help build run test test-hw bench lint fuzz clean need-go need-c
 
 help: ## show this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
 
 need-go:
 	@scripts/need go
@@ -43,6 +43,9 @@ run: build ## serve ./data on 127.0.0.1:9000 (DATA=, LISTEN=)
 test: need-c ## run every test with the race detector, conformance over HTTP and TLS, and e2e
 	CGO_ENABLED=1 $(GO) test -race -tags pebblegozstd -timeout 14m $$($(GO) list ./... | grep -v /e2e$$)
 	$(GO) test -timeout 14m $(PLAIN_PKGS)
+
+test-hw: need-c ## run the RDMA tests in virtual machines with Soft-RoCE (about a minute; no hardware needed)
+	scripts/hw/lab
 
 bench: build ## measure layerwise delivery beside the machine's own limits
 	bin/objcached bench layerwise
