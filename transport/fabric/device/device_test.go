@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/Mellanox/rdmamap"
+
 	"github.com/objcached/objcached/transport/fabric/device"
 	"github.com/objcached/objcached/transport/fabric/device/devicetest"
 )
@@ -130,17 +132,29 @@ answers/addresses/ens1 = 10.9.0.1`)
 	}
 }
 
-// TestThisMachine asks the real system: whatever it has, List and Choose agree.
+// TestThisMachine asks the real system: whatever it has, List, Choose and
+// rdmamap agree. In the hardware lab the environment says what there must be.
 func TestThisMachine(t *testing.T) {
 	list, err := device.System{}.List()
 	if err != nil {
 		t.Fatal(err)
 	}
+	want := os.Getenv("OBJCACHED_TEST_RDMA_DEVICE")
+	found := want == ""
 	for _, d := range list {
+		found = found || d.RDMADevice == want
 		got, err := device.Choose(d.Interface)
 		if ok, _ := d.Usable(); d.Interface != "" && ok != (err == nil) {
 			t.Errorf("%s: %+v %v", d, got, err)
 		}
+		if d.LinkLayer == "Ethernet" && d.State == "ACTIVE" {
+			if name, err := rdmamap.GetRdmaDeviceForNetdevice(d.Interface); err != nil || name != d.RDMADevice {
+				t.Errorf("%s: rdmamap says %q %v", d, name, err)
+			}
+		}
+	}
+	if !found {
+		t.Errorf("no %s in %v", want, list)
 	}
 	if _, err := device.Choose("no such interface"); err == nil {
 		t.Error("an interface that does not exist is chosen")
