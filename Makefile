@@ -21,7 +21,7 @@ export CGO_ENABLED = 0
 PLAIN_PKGS ?= ./e2e ./storage/local ./storage/object ./gateway/sigv4
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-hw bench lint fuzz clean need-go need-c
+.PHONY: help build build-fabric run test test-fabric test-hw bench lint fuzz clean need-go need-c need-fabric
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -32,8 +32,15 @@ need-go:
 need-c:
 	@scripts/need go cc
 
+need-fabric:
+	@scripts/need go cc libfabric
+
 build: need-go ## build bin/objcached (static, no cgo)
 	$(GO) build -o bin/objcached ./cmd/objcached
+
+# RDMA needs libfabric, and so cgo; nothing else does.
+build-fabric: need-fabric ## build bin/objcached with RDMA (cgo, libfabric)
+	CGO_ENABLED=1 $(GO) build -tags fabric -o bin/objcached ./cmd/objcached
 
 run: build ## serve ./data on 127.0.0.1:9000 (DATA=, LISTEN=)
 	bin/objcached serve --listen $(LISTEN) --data $(DATA)
@@ -44,7 +51,12 @@ test: need-c ## run every test with the race detector, conformance over HTTP and
 	CGO_ENABLED=1 $(GO) test -race -tags pebblegozstd -timeout 14m $$($(GO) list ./... | grep -v /e2e$$)
 	$(GO) test -timeout 14m $(PLAIN_PKGS)
 
-test-hw: need-c ## run the RDMA tests in virtual machines with Soft-RoCE (about a minute; no hardware needed)
+test-fabric: need-fabric ## run the tests of delivery over libfabric, on the providers that need no device
+	CGO_ENABLED=1 $(GO) vet -tags fabric ./transport/fabric
+	CGO_ENABLED=1 $(GO) tool staticcheck -tags fabric ./transport/fabric
+	CGO_ENABLED=1 $(GO) test -tags fabric -timeout 10m ./transport/fabric
+
+test-hw: need-go ## run the RDMA tests in virtual machines with Soft-RoCE (about a minute; no hardware needed)
 	scripts/hw/lab
 
 bench: build ## measure layerwise delivery beside the machine's own limits

@@ -33,6 +33,7 @@ var rules = map[string]rule{
 
 	"transport":                          {why: "an interface; transports lie below it"},
 	"transport/stream":                   {own: []string{"transport"}, why: "one transport"},
+	"transport/fabric":                   {own: []string{"transport"}, why: "one transport; the only code of ours with C in it, behind a build tag"},
 	"transport/shm":                      {own: []string{"transport"}, why: "one transport"},
 	"transport/fabric/device":            {why: "finds hardware by the name of an interface; doctor asks it without libfabric"},
 	"transport/fabric/device/devicetest": {own: []string{"transport/fabric/device"}, why: "the hardware of other machines, for tests"},

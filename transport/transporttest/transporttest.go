@@ -20,6 +20,20 @@ type Target struct {
 	// Ready returns the layers that the client has been told of; nil if the
 	// transport has no such note and the client counts bytes.
 	Ready func() []int
+	// Await waits until the client has been told of a layer that was announced;
+	// nil if it has when LayerReady returns.
+	Await func(layer int)
+}
+
+// announce announces a layer and waits until the client knows.
+func (tg *Target) announce(layer int) error {
+	if err := tg.Sink.LayerReady(layer); err != nil {
+		return err
+	}
+	if tg.Await != nil {
+		tg.Await(layer)
+	}
+	return nil
 }
 
 // Run runs the contract. Open makes a fresh target for a payload of size bytes.
@@ -75,7 +89,7 @@ func everyByte(t *testing.T, open func(*testing.T, int) Target) {
 		for l := range c.layers {
 			end := (l + 1) * c.layer
 			put(t, tg.Sink, want, l*c.layer, end, c.most)
-			if err := tg.Sink.LayerReady(l); err != nil {
+			if err := tg.announce(l); err != nil {
 				t.Fatal(err)
 			}
 			// The client has every byte of the layer as soon as it is ready.
@@ -129,7 +143,7 @@ func anyOrder(t *testing.T, open func(*testing.T, int) Target) {
 			})
 		}
 		wg.Wait()
-		if err := tg.Sink.LayerReady(l); err != nil {
+		if err := tg.announce(l); err != nil {
 			t.Fatal(err)
 		}
 		if end := (l + 1) * layer; !bytes.Equal(tg.Seen()[:end], want[:end]) {
