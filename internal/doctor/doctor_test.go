@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/objcached/objcached/transport/fabric"
 	"github.com/objcached/objcached/transport/fabric/device/devicetest"
 )
 
@@ -111,7 +112,7 @@ func TestHealthy(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	wantBuilt := Missing
-	if fabricBuilt {
+	if fabric.Built {
 		wantBuilt = OK
 	}
 	expect(t, r, "this binary", wantBuilt)

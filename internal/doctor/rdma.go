@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/objcached/objcached/transport/fabric"
 	"github.com/objcached/objcached/transport/fabric/device"
 )
 
@@ -217,11 +218,11 @@ func (m *Machine) libraryDirs() []string {
 
 func built() Check {
 	const name = "this binary"
-	if fabricBuilt {
+	if fabric.Built {
 		return ok(name, "built with the tag fabric")
 	}
 	return missing(name, "built without the tag fabric: it delivers by response body and shared memory only",
-		"With libfabric-dev and a C compiler: CGO_ENABLED=1 go build -tags fabric ./cmd/objcached")
+		"make build-fabric (needs libfabric-dev and a C compiler, which it installs when run as root)")
 }
 
 // providers are what libfabric itself finds usable here.

@@ -33,7 +33,7 @@ var rules = map[string]rule{
 
 	"transport":                          {why: "an interface; transports lie below it"},
 	"transport/stream":                   {own: []string{"transport"}, why: "one transport"},
-	"transport/fabric":                   {own: []string{"transport"}, why: "one transport; the only code of ours with C in it, behind a build tag"},
+	"transport/fabric":                   {own: []string{"transport", "transport/fabric/device"}, why: "one transport; the only code of ours with C in it, behind a build tag"},
 	"transport/shm":                      {own: []string{"transport"}, why: "one transport"},
 	"transport/fabric/device":            {why: "finds hardware by the name of an interface; doctor asks it without libfabric"},
 	"transport/fabric/device/devicetest": {own: []string{"transport/fabric/device"}, why: "the hardware of other machines, for tests"},
@@ -59,7 +59,7 @@ var rules = map[string]rule{
 	"conformance": {own: []string{"client", "descriptor", "internal/serverproc"}, blackBox: true, why: "black box: knows only the wire"},
 	"e2e":         {own: []string{"client", "descriptor", "internal/serverproc"}, blackBox: true, why: "black box: knows only the binary"},
 
-	"internal/doctor":      {own: []string{"transport/fabric/device"}, why: "looks at the machine, not at a store or a server"},
+	"internal/doctor":      {own: []string{"transport/fabric/..."}, why: "looks at the machine, not at a store or a server"},
 	"internal/reqid":       {why: "carries an id in a context"},
 	"internal/importrules": {why: "checks the others"},
 	"internal/serverproc":  {why: "starts the built binary for the black-box suites"},

@@ -3,6 +3,7 @@ package device
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 )
@@ -10,6 +11,24 @@ import (
 // ErrNoDevice is wrapped by errors of Choose that no choice of interface mends:
 // this machine has no RDMA device that is ready.
 var ErrNoDevice = errors.New("no RDMA device is ready")
+
+// Address is what libfabric is asked for on this machine to use a network
+// interface without RDMA, as the providers over TCP do.
+func Address(iface string) (netip.Addr, error) {
+	s := System{}
+	names, err := s.interfaces()
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("device: %w", err)
+	}
+	if !slices.Contains(names, iface) {
+		return netip.Addr{}, fmt.Errorf("device: there is no network interface %q", iface)
+	}
+	a := s.address(iface)
+	if !a.IsValid() {
+		return a, fmt.Errorf("device: %s has no IP address", iface)
+	}
+	return a, nil
+}
 
 // Choose is System.Choose on this machine.
 func Choose(iface string) (Device, error) { return System{}.Choose(iface) }

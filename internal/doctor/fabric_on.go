@@ -1,5 +1,0 @@
-//go:build fabric
-
-package doctor
-
-const fabricBuilt = true
