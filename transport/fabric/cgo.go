@@ -186,3 +186,7 @@ var one = binary.NativeEndian.AppendUint64(nil, 1)
 func wake(fd int) {
 	_, _ = unix.Write(fd, one) // a full counter wakes as well
 }
+
+func closeWake(fd int) { _ = unix.Close(fd) } // it is ours and open
+
+func unmap(mem []byte) { _ = unix.Munmap(mem) } // it is ours and mapped

@@ -7,20 +7,18 @@ import "C"
 
 import (
 	"errors"
-	"runtime"
 	"sync"
 	"time"
 	"unsafe"
-
-	"golang.org/x/sys/unix"
 )
 
 // Domain is a device, its staging memory, and the clients it writes to. It may
 // be used concurrently.
 //
-// One thread, the engine, makes every libfabric call: it posts what is queued
-// for all clients, a batch in each crossing into C, and takes completions. No
-// client can hold it up, because no call waits for one.
+// One step after another is made, by whoever has something to write or, while
+// nobody has, by a goroutine of the domain's: post what is queued for all clients,
+// a batch in one crossing into C, and take completions. No client can hold it up,
+// because no step waits for one.
 type Domain struct {
 	cfg     Config
 	dev     *device
@@ -30,7 +28,7 @@ type Domain struct {
 	wake    int
 	ended   chan struct{}
 
-	// The engine's own.
+	// Of whoever makes a step.
 	step   *C.struct_fab_step
 	polled []*Remote      // whose completions the step takes
 	owners [batch]*Remote // whose writes it posts
@@ -45,8 +43,13 @@ type Domain struct {
 	active    []*Remote // with writes queued or under way, or failed and not closed
 	next      int       // in active: who is served first
 	calls     []func()
-	writes    int
-	stuck     bool // the last step could post nothing
+	writes    int  // not completed
+	queued    int  // of them, not posted
+	failed    int  // clients whose endpoints are to be closed
+	stuck     bool // the last step could do nothing, and nothing has come since
+	stepping  bool // somebody makes a step, or calls libfabric otherwise
+	turn      sync.Cond
+	unwatched bool // a client is active that the engine does not wait for
 	sleeping  bool // the engine waits or is about to: it is to be woken
 	closed    bool
 }
@@ -62,7 +65,7 @@ func Open(cfg Config) (*Domain, error) {
 	}
 	d := &Domain{cfg: cfg, dev: dev, ended: make(chan struct{}), wake: -1,
 		remotes: map[*Remote]struct{}{}, transfers: map[*Transfer]struct{}{}}
-	d.freed.L = &d.mu
+	d.freed.L, d.turn.L = &d.mu, &d.mu
 	d.cfg.WriteBytes = int(min(uint64(cfg.WriteBytes), uint64(dev.c.max_write)))
 	d.ordered = dev.ordered(d.cfg.WriteBytes) && !cfg.Count
 	for id := range cfg.Remotes {
@@ -72,7 +75,7 @@ func Open(cfg Config) (*Domain, error) {
 		d.tearDown()
 		return nil, err
 	}
-	go d.run()
+	go d.engine()
 	return d, nil
 }
 
@@ -106,10 +109,10 @@ func (d *Domain) tearDown() {
 	}
 	d.dev.close()
 	if d.wake >= 0 {
-		_ = unix.Close(d.wake)
+		closeWake(d.wake)
 	}
 	if d.mem != nil {
-		_ = unix.Munmap(d.mem) // it is ours and mapped
+		unmap(d.mem)
 	}
 }
 
@@ -152,6 +155,21 @@ func (d *Domain) kick() {
 	}
 }
 
+// advance posts what is queued, unless another is at it, who then posts this too.
+// The caller holds d.mu, which is unlocked meanwhile.
+func (d *Domain) advance() {
+	const rounds = 2 // then it is the engine's turn: the caller has work of its own
+	for i := 0; i < rounds && !d.stepping && d.queued > 0 && !d.stuck; i++ {
+		d.stepping = true
+		d.run(false)
+		d.stepping = false
+		d.turn.Signal()
+	}
+	if d.queued > 0 && !d.stuck && !d.stepping || d.failed > 0 || d.unwatched {
+		d.kick()
+	}
+}
+
 // do has the engine call f, and waits for it; false if the domain is closed.
 func (d *Domain) do(f func()) bool {
 	done := make(chan struct{})
@@ -167,27 +185,73 @@ func (d *Domain) do(f func()) bool {
 	return true
 }
 
-// run is the engine.
-func (d *Domain) run() {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
+// engine does what nobody else is there to do: it opens and closes endpoints, and
+// takes completions and posts what had to wait while others wait themselves.
+func (d *Domain) engine() {
 	defer close(d.ended)
 	d.mu.Lock()
 	for {
+		for d.stepping {
+			d.turn.Wait()
+		}
+		d.stepping = true
 		d.service()
 		if d.closed && len(d.remotes) == 0 && len(d.calls) == 0 {
 			break
 		}
-		timeout := d.fill()
-		d.sleeping = timeout != 0
+		timeout := d.timeout()
+		idle := d.run(timeout != 0)
+		d.stepping = false
+		if !idle || len(d.calls) > 0 || d.failed > 0 || d.queued > 0 && !d.stuck {
+			continue
+		}
+		d.unwatched = false
+		d.sleeping = true
 		d.mu.Unlock()
-		C.fab_step_run(d.dev.c, d.step, C.int(d.wake), C.int(timeout/time.Microsecond))
+		C.fab_step_wait(d.step, C.int(d.wake), C.int(timeout/time.Microsecond))
 		d.mu.Lock()
 		d.sleeping = false
-		d.settle()
 	}
 	d.mu.Unlock()
 	d.tearDown()
+}
+
+// run makes a step. If waiting is set, it reports whether there was nothing to do
+// and one may wait. The caller holds d.mu, which is unlocked meanwhile, and has set
+// d.stepping.
+func (d *Domain) run(waiting bool) bool {
+	d.fill()
+	var c C.int
+	if waiting {
+		c = 1
+	}
+	d.mu.Unlock()
+	idle := C.fab_step_run(d.dev.c, d.step, c) != 0
+	d.mu.Lock()
+	d.settle()
+	return idle
+}
+
+// timeout is how long the engine may wait after its next step if that does
+// nothing; below 0: for ever.
+func (d *Domain) timeout() time.Duration {
+	waits := true
+	for _, r := range d.active {
+		waits = waits && r.waits
+	}
+	switch {
+	case len(d.active) == 0:
+		return -time.Microsecond
+	case d.queued > 0 && !d.stuck:
+		return 0
+	case !waits:
+		d.nap = min(max(2*d.nap, minNap), maxNap)
+		return d.nap
+	case d.queued > 0:
+		return time.Millisecond // a connection that is being made wakes nobody
+	default:
+		return 10 * time.Millisecond
+	}
 }
 
 // service makes the calls of others and closes the endpoints of clients that
@@ -211,6 +275,7 @@ func (d *Domain) service() {
 			d.mu.Lock()
 			d.active[i] = d.active[len(d.active)-1]
 			d.active = d.active[:len(d.active)-1]
+			d.failed--
 			r.finish()
 		case r.queue.n == 0 && r.posted == 0:
 			r.active = false
@@ -222,25 +287,24 @@ func (d *Domain) service() {
 	}
 }
 
-// fill fills the next step and says how long it may wait (below 0: for ever).
-// Clients take turns, a write each.
-func (d *Domain) fill() (timeout time.Duration) {
+// fill fills the next step. Clients take turns, a write each.
+func (d *Domain) fill() {
 	s := d.step
 	d.polled = d.polled[:0]
 	eps := unsafe.Slice(s.eps, s.max_eps)
-	waits := true
-	for i, r := range d.active {
-		r.given = 0
-		eps[i] = r.ep
-		d.polled = append(d.polled, r)
-		waits = waits && r.waits
+	for _, r := range d.active {
+		if r.err == nil {
+			r.given = 0
+			eps[len(d.polled)] = r.ep
+			d.polled = append(d.polled, r)
+		}
 	}
-	s.neps = C.uint32_t(len(d.active))
+	s.neps = C.uint32_t(len(d.polled))
 	n := 0
-	for more := true; more && n < batch; {
+	for more := d.queued > 0; more && n < batch; {
 		more = false
-		for i := range d.active {
-			if r := d.active[(i+d.next)%len(d.active)]; n < batch && r.give(&s.writes[n]) {
+		for i := range d.polled {
+			if r := d.polled[(i+d.next)%len(d.polled)]; n < batch && r.give(&s.writes[n]) {
 				d.owners[n] = r
 				n++
 				more = true
@@ -248,20 +312,8 @@ func (d *Domain) fill() (timeout time.Duration) {
 		}
 	}
 	d.next++
+	d.stuck = d.queued > 0 // unless the step does something
 	s.nwrites = C.uint32_t(n)
-	switch {
-	case len(d.active) == 0:
-		return -time.Microsecond
-	case n > 0 && !d.stuck:
-		return 0
-	case !waits:
-		d.nap = min(max(2*d.nap, minNap), maxNap)
-		return d.nap
-	case n > 0:
-		return time.Millisecond // a connection that is being made wakes nobody
-	default:
-		return 10 * time.Millisecond
-	}
 }
 
 // How long to sleep between two looks at a queue that cannot be waited on.
@@ -280,6 +332,7 @@ func (d *Domain) settle() {
 		switch {
 		case w.status == 0:
 			r.queue.pop()
+			d.queued--
 			r.posted++
 			posted++
 		case w.status == C.fab_eagain:
@@ -307,8 +360,8 @@ func (d *Domain) settle() {
 			d.fail(r, errors.Join(ErrGone, failure("write", c.err)))
 		}
 	}
-	if d.stuck = s.nwrites > 0 && posted == 0 && s.ndone == 0; posted > 0 || s.ndone > 0 {
-		d.nap = 0
+	if posted > 0 || s.ndone > 0 {
+		d.stuck, d.nap = false, 0
 	}
 	for _, r := range d.active {
 		if r.err == nil && now.Sub(r.progress) > d.cfg.Stall {
@@ -323,18 +376,20 @@ func (d *Domain) fail(r *Remote, err error) {
 		return
 	}
 	r.err = err
+	d.failed++
 	for t := range r.transfers {
 		t.fail(err)
 	}
 	d.activate(r)
+	d.kick()
 }
 
-// activate puts a client among those that the engine looks after.
+// activate puts a client among those that are looked after.
 func (d *Domain) activate(r *Remote) {
 	if !r.active {
 		r.active = true
 		r.progress = d.cfg.Now()
 		d.active = append(d.active, r)
+		d.unwatched = true
 	}
-	d.kick()
 }

@@ -10,12 +10,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 	"time"
 	"unsafe"
-
-	"golang.org/x/sys/unix"
 )
 
 // Memory is the client's side: memory that a server may be allowed to write to.
@@ -70,7 +67,8 @@ func NewMemory(cfg Config, n int64) (*Memory, error) {
 	m.changed.L = &m.mu
 	if err := m.setUp(&cfg, n); err != nil {
 		m.release()
-		return nil, errors.Join(err, m.unmap())
+		m.unmap()
+		return nil, err
 	}
 	m.mem = m.all[:n:n]
 	go m.run()
@@ -160,8 +158,6 @@ func (m *Memory) await(d time.Duration, cond func() bool) bool {
 // run takes what servers say until the memory is withdrawn, and then takes it
 // from them.
 func (m *Memory) run() {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	var imms [64]C.uint32_t
 	waits := C.fab_ep_waits(m.ep) != 0
 	nap := minNap
@@ -273,16 +269,14 @@ func (m *Memory) release() {
 	m.ep, m.reg, m.dev = nil, nil, nil
 }
 
-func (m *Memory) unmap() error {
-	var errs []error
+func (m *Memory) unmap() {
 	if m.wake >= 0 {
-		errs = append(errs, unix.Close(m.wake))
+		closeWake(m.wake)
 	}
 	if m.all != nil {
-		errs = append(errs, unix.Munmap(m.all))
+		unmap(m.all)
 	}
 	m.wake, m.all, m.mem = -1, nil, nil
-	return errors.Join(errs...)
 }
 
 // Withdraw takes the memory back and waits for that, at most d. It needs no
@@ -321,5 +315,6 @@ func (m *Memory) Close(d time.Duration) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.unmap()
+	m.unmap()
+	return nil
 }

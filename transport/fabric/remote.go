@@ -162,6 +162,7 @@ func (r *Remote) finish() {
 	}
 	r.posted = 0
 	for ; r.queue.n > 0; r.queue.pop() {
+		r.d.queued--
 		r.completed(r.queue.at(0), r.err)
 	}
 	r.queue = fifo{}
@@ -206,6 +207,7 @@ func (r *Remote) WriteNonce(ctx context.Context, nonce []byte) error {
 		return err
 	}
 	r.push(&w)
+	r.d.advance()
 	r.d.mu.Unlock()
 	select {
 	case err := <-done:
@@ -225,6 +227,10 @@ func (r *Remote) push(w *write) {
 		w.t.writes++
 	}
 	r.d.writes++
+	r.d.queued++
+	if r.queue.n == 0 {
+		r.d.stuck = false
+	}
 	r.queue.push(w)
 	r.d.activate(r)
 }
@@ -238,6 +244,7 @@ func (r *Remote) give(c *C.struct_fab_write) bool {
 		}
 		gone := *w
 		r.queue.pop()
+		r.d.queued--
 		r.completed(&gone, gone.t.err)
 	}
 	if r.err != nil || r.given == r.queue.n || len(r.free) == 0 {

@@ -274,10 +274,9 @@ static void take(struct fab_step *s, uint32_t i)
 	}
 }
 
-static void wait_fds(struct fab *f, struct pollfd *p, void **fids, int n, int wake, int timeout_us)
+// wait_fds waits for n descriptors or wake, which it empties.
+static void wait_fds(struct pollfd *p, int n, int wake, int timeout_us)
 {
-	if (n > 0 && fi_trywait(f->fabric, (struct fid **)fids, n) != FI_SUCCESS)
-		timeout_us = 0;
 	p[n] = (struct pollfd){.fd = wake, .events = POLLIN};
 	struct timespec t = {timeout_us / 1000000, timeout_us % 1000000 * 1000L};
 	if (ppoll(p, n + 1, timeout_us < 0 ? NULL : &t, NULL) > 0 && p[n].revents) {
@@ -288,7 +287,7 @@ static void wait_fds(struct fab *f, struct pollfd *p, void **fids, int n, int wa
 	}
 }
 
-void fab_step_run(struct fab *f, struct fab_step *s, int wake, int timeout_us)
+int fab_step_run(struct fab *f, struct fab_step *s, int waiting)
 {
 	uint32_t posted = 0;
 	s->ndone = 0;
@@ -304,8 +303,8 @@ void fab_step_run(struct fab *f, struct fab_step *s, int wake, int timeout_us)
 		s->writes[i].ep->again = 0;
 	for (uint32_t i = 0; i < s->neps; i++)
 		take(s, i);
-	if (posted || s->ndone || !timeout_us)
-		return;
+	if (!waiting || posted || s->ndone)
+		return 0;
 	struct pollfd *p = s->polls;
 	int n = 0;
 	for (uint32_t i = 0; i < s->neps; i++) {
@@ -315,10 +314,11 @@ void fab_step_run(struct fab *f, struct fab_step *s, int wake, int timeout_us)
 		s->fids[n] = &e->cq->fid;
 		p[n++] = (struct pollfd){.fd = e->fd, .events = POLLIN};
 	}
-	wait_fds(f, p, s->fids, n, wake, timeout_us);
-	for (uint32_t i = 0; i < s->neps; i++)
-		take(s, i);
+	s->nfds = n;
+	return n == 0 || fi_trywait(f->fabric, (struct fid **)s->fids, n) == FI_SUCCESS;
 }
+
+void fab_step_wait(struct fab_step *s, int wake, int timeout_us) { wait_fds(s->polls, s->nfds, wake, timeout_us); }
 
 // immediates returns those among n completions, or the error that n is.
 static int immediates(struct fab_ep *e, const struct fi_cq_data_entry *c, ssize_t n, uint32_t *imm)
@@ -346,7 +346,8 @@ int fab_recv(struct fab *f, struct fab_ep *e, uint32_t *imm, int max, int wake, 
 	if (n != -FI_EAGAIN || !timeout_us)
 		return immediates(e, c, n, imm);
 	struct pollfd p[2] = {{.fd = e->fd, .events = POLLIN}};
-	void *fid = &e->cq->fid;
-	wait_fds(f, p, &fid, e->fd >= 0, wake, timeout_us);
+	struct fid *fid = &e->cq->fid;
+	if (e->fd < 0 || fi_trywait(f->fabric, &fid, 1) == FI_SUCCESS)
+		wait_fds(p, e->fd >= 0, wake, timeout_us);
 	return immediates(e, c, fi_cq_read(e->cq, c, max), imm);
 }

@@ -72,25 +72,30 @@ struct fab_done {
 	int32_t err; // 0 or an error
 };
 
-// One step of the thread that owns the endpoints: post writes, take
-// completions, and wait for one if there was nothing to do.
+// One step: post writes and take completions.
 struct fab_step {
 	uint32_t nwrites, neps, ndone;
 	struct fab_write writes[FAB_BATCH];
 	struct fab_done done[FAB_DONE];
 	struct fab_ep **eps; // those whose completions are taken
-	void *polls;		 // for max_eps+1
-	void **fids;
 	uint32_t max_eps;
+	// Of a wait, for max_eps+1.
+	void *polls;
+	void **fids;
+	int nfds;
 };
 
 int fab_step_alloc(struct fab_step **out, uint32_t max_eps);
 void fab_step_free(struct fab_step *s);
-// wake is an eventfd that ends the wait and is emptied then. timeout_us < 0 waits
-// for ever; what has no descriptor to wait on is looked at when the wait is over.
-void fab_step_run(struct fab *f, struct fab_step *s, int wake, int timeout_us);
+// If waiting is set and the step did nothing, it returns 1 when fab_step_wait may
+// be called for its endpoints.
+int fab_step_run(struct fab *f, struct fab_step *s, int waiting);
+// The only call that may run beside others. wake is an eventfd that ends the wait
+// and is emptied then. timeout_us < 0 waits for ever; what has no descriptor to
+// wait on is looked at when the wait is over.
+void fab_step_wait(struct fab_step *s, int wake, int timeout_us);
 
-// What a target sees: immediates, up to max of them. It waits as fab_step_run does.
+// What a target sees: immediates, up to max of them. It waits as fab_step_wait does.
 int fab_recv(struct fab *f, struct fab_ep *e, uint32_t *imm, int max, int wake, int timeout_us);
 
 extern const int fab_eagain;

@@ -99,3 +99,8 @@ func (*Memory) Withdraw(time.Duration) bool { return true }
 
 // Close does nothing.
 func (*Memory) Close(time.Duration) error { return nil }
+
+// Limit returns ErrNotBuilt.
+func Limit(Config, Address, int64, int, func([]byte, int64) error) (time.Duration, error) {
+	return 0, ErrNotBuilt
+}

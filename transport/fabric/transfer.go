@@ -65,7 +65,6 @@ func (r *Remote) Open(ctx context.Context, w Window) (*Transfer, error) {
 		defer d.mu.Unlock()
 		if !t.closed { // what Close sends is sent
 			t.fail(context.Cause(ctx))
-			d.kick()
 		}
 	})
 	return t, nil
@@ -174,6 +173,9 @@ func (t *Transfer) take(off int64) (*buffer, error) {
 			for o := range d.transfers {
 				o.retireIdle()
 			}
+			if d.advance(); len(d.pool.free) > 0 {
+				continue
+			}
 			d.pool.waiting++
 			t.waiting++
 			d.freed.Wait()
@@ -187,6 +189,9 @@ func (t *Transfer) take(off int64) (*buffer, error) {
 			woken = false
 		}
 		t.retireIdle()
+		if d.advance(); t.held < d.cfg.TransferBuffers || t.usable() != nil {
+			continue
+		}
 		t.waiting++
 		t.cond.Wait()
 		t.waiting--
@@ -216,6 +221,7 @@ func (t *Transfer) Commit(off int64, n int) error {
 		} else if t.d.pool.waiting > 0 || t.waiting > 0 {
 			t.retireIdle()
 		}
+		t.d.advance()
 		return nil
 	}
 	return errLent
@@ -275,6 +281,7 @@ func (t *Transfer) LayerReady(layer int) error {
 	}
 	t.announce(immReady+t.announced, immCounted+t.announced)
 	t.announced++
+	t.d.advance()
 	return nil
 }
 
@@ -348,6 +355,7 @@ func (t *Transfer) Close() error {
 
 // drain waits until no write is queued or under way.
 func (t *Transfer) drain() {
+	t.d.advance()
 	for t.writes > 0 {
 		t.cond.Wait()
 	}

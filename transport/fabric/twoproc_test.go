@@ -93,7 +93,7 @@ func TestTwoProcesses(t *testing.T) {
 }
 
 // another is this test binary in another role.
-func another(t *testing.T, cfg Config, role, peer string) *exec.Cmd {
+func another(t testing.TB, cfg Config, role, peer string) *exec.Cmd {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
