@@ -130,6 +130,7 @@ func TestDevices(t *testing.T) {
 		{"roce", "", Warn, true, []string{"must be named", "--fabric-interface"}},
 		{"roce", "ens1f1", Missing, false, []string{"is DOWN", "to choose from: ens1f0"}},
 		{"infiniband", "", OK, true, []string{"InfiniBand", "56 Gb/s", "Chosen: ib0"}},
+		{"efa", "", Warn, true, []string{"rdmap0s6", "provider efa", "not been tested"}},
 		{"softroce", "", Warn, true, []string{"in software", "Chosen: eth0"}},
 		{"softroce", "d0", Warn, true, []string{"Chosen: d0"}},
 	} {

@@ -51,6 +51,8 @@ func (m *Machine) rdma(r *Report, iface string) Check {
 		return required(missing(name, reason(err), "Name another interface with --fabric-interface, or bring this one up."))
 	case len(list) == 0:
 		return missing(name, "none: layers go to clients on other hosts by TCP", softRoCE(""))
+	case slices.ContainsFunc(list, func(d device.Device) bool { return d.Driver == "efa" }):
+		return warn(name, found, "An Elastic Fabric Adapter: libfabric's provider efa finds it by itself. objcached has not been tested on one.")
 	case errors.Is(err, device.ErrNoDevice):
 		return missing(name, found+". "+reason(err), "Bring the link up and give the interface an IP address.")
 	}

@@ -21,12 +21,16 @@ type Device struct {
 	State      string     `json:"state"`               // ACTIVE, DOWN, INIT, ...
 	LinkRate   int64      `json:"link_rate"`           // bits per second; 0 if it cannot be told
 	NUMANode   int        `json:"numa_node"`           // -1 if it cannot be told
+	Driver     string     `json:"driver,omitempty"`    // of the hardware: mlx5_core, efa
 	Software   bool       `json:"software"`            // no hardware below it: Soft-RoCE or Soft-iWARP
 }
 
-// Usable says whether a connection can be made over the device, or why not.
+// Usable says whether the verbs provider can make a connection over the device,
+// or why not.
 func (d Device) Usable() (ok bool, why string) {
 	switch {
+	case d.Driver == "efa":
+		return false, d.RDMADevice + " is an Elastic Fabric Adapter, which the provider efa finds by itself"
 	case d.State != "ACTIVE":
 		return false, fmt.Sprintf("port %d of %s is %s", d.Port, d.RDMADevice, orUnknown(d.State))
 	case d.Interface == "":

@@ -18,13 +18,16 @@ func TestList(t *testing.T) {
 	addr := netip.MustParseAddr
 	want := map[string][]device.Device{
 		"roce": {
-			{RDMADevice: "mlx5_0", Port: 1, Interface: "ens1f0", Address: addr("10.1.0.10"), LinkLayer: "Ethernet", State: "ACTIVE", LinkRate: 100e9, NUMANode: 1},
-			{RDMADevice: "mlx5_0", Port: 1, Interface: "ens1f0.7", Address: addr("10.7.0.10"), LinkLayer: "Ethernet", State: "ACTIVE", LinkRate: 100e9, NUMANode: 1},
+			{RDMADevice: "mlx5_0", Port: 1, Interface: "ens1f0", Address: addr("10.1.0.10"), LinkLayer: "Ethernet", State: "ACTIVE", LinkRate: 100e9, NUMANode: 1, Driver: "mlx5_core"},
+			{RDMADevice: "mlx5_0", Port: 1, Interface: "ens1f0.7", Address: addr("10.7.0.10"), LinkLayer: "Ethernet", State: "ACTIVE", LinkRate: 100e9, NUMANode: 1, Driver: "mlx5_core"},
 			{RDMADevice: "mlx5_1", Port: 1, Interface: "ens1f1", Address: addr("10.2.0.10"), LinkLayer: "Ethernet", State: "DOWN", LinkRate: 100e9, NUMANode: 1},
 		},
 		"infiniband": {
 			{RDMADevice: "mlx4_0", Port: 1, Interface: "ib0", Address: addr("10.3.0.10"), LinkLayer: "InfiniBand", State: "ACTIVE", LinkRate: 56e9, NUMANode: -1},
 			{RDMADevice: "mlx4_0", Port: 2, Interface: "ib1", LinkLayer: "InfiniBand", State: "ACTIVE", LinkRate: 56e9, NUMANode: -1},
+		},
+		"efa": {
+			{RDMADevice: "rdmap0s6", Port: 1, LinkLayer: "Unspecified", State: "ACTIVE", LinkRate: 100e9, NUMANode: 0, Driver: "efa"},
 		},
 		"nothing": nil,
 		"softroce": {
@@ -84,6 +87,8 @@ func TestChoose(t *testing.T) {
 		{machine: "infiniband", iface: "", want: "mlx4_0"}, // the only one with an address
 		{machine: "infiniband", iface: "ib0", want: "mlx4_0"},
 		{machine: "infiniband", iface: "ib1", errs: []string{"ib1 has no IP address", "to choose from: ib0"}},
+		{machine: "efa", iface: "", errs: []string{"Elastic Fabric Adapter"}, none: true},
+		{machine: "efa", iface: "ens5", errs: []string{"network interface ens5 has no RDMA device"}},
 		{machine: "nothing", iface: "", errs: []string{"this machine has none"}, none: true},
 		{machine: "nothing", iface: "eth0", errs: []string{"this machine has none", "eth0"}, none: true},
 		{machine: "nothing", iface: "eth1", errs: []string{`no network interface "eth1"`, "no interface has an RDMA device"}},

@@ -127,6 +127,9 @@ func (s System) port(name string, n int) Device {
 	dir := dev + "/ports/" + strconv.Itoa(n)
 	d := Device{RDMADevice: name, Port: n, LinkLayer: s.read(dir + "/link_layer"), NUMANode: s.node(dev + "/device/numa_node")}
 	_, d.State, _ = strings.Cut(s.read(dir+"/state"), ": ") // "4: ACTIVE"
+	if driver, err := os.Readlink(s.path(dev + "/device/driver")); err == nil {
+		d.Driver = filepath.Base(driver)
+	}
 	if _, err := os.Stat(s.path(dev + "/device")); err != nil || s.read(dev+"/parent") != "" {
 		d.Software = true
 		return d // its rate is made up

@@ -22,7 +22,7 @@ import (
 var texts embed.FS
 
 // Machines are the names that Machine takes.
-var Machines = []string{"roce", "infiniband", "nothing", "softroce"}
+var Machines = []string{"roce", "infiniband", "efa", "nothing", "softroce"}
 
 // Machine builds the tree of one of Machines and returns its root.
 func Machine(t testing.TB, name string) string {
