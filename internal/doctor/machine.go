@@ -54,7 +54,7 @@ func ThisMachine() *Machine {
 			return time.Since(start)
 		},
 		Output: func(ctx context.Context, name string, args ...string) ([]byte, error) {
-			ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+			ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 			defer cancel()
 			c := exec.CommandContext(ctx, name, args...)
 			c.WaitDelay = time.Second // something it started may hold its output open
