@@ -31,7 +31,7 @@ func run(t *testing.T, ctx context.Context, args ...string) (stdout, stderr stri
 }
 
 func TestHelpTeaches(t *testing.T) {
-	for _, args := range [][]string{{"--help"}, {"serve", "--help"}, {"verify", "--help"}} {
+	for _, args := range [][]string{{"--help"}, {"serve", "--help"}, {"verify", "--help"}, {"doctor", "--help"}} {
 		out, _, err := run(t, t.Context(), args...)
 		if err != nil {
 			t.Fatal(err)

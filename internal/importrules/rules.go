@@ -39,9 +39,12 @@ var rules = map[string]rule{
 	"transport/stream":        {own: []string{"transport"}, why: "one transport"},
 	"transport/registry":      {own: []string{"transport"}, why: "who may have what written where; knows no transport"},
 	"transport/shm":           {own: []string{"transport", "transport/registry"}, why: "one transport"},
-	"transport/fabric":        {own: []string{"transport", "transport/registry"}, why: "one transport; the only code of ours with C in it, behind a build tag"},
+	"transport/fabric":        {own: []string{"transport", "transport/registry", "transport/fabric/device"}, why: "one transport; the only code of ours with C in it, behind a build tag"},
 	"transport/transporttest": {own: []string{"transport"}, why: "the contract, apart from any transport"},
 	"deliver":                 {own: []string{"descriptor", "agg", "storage", "bwsched/pace", "transport/..."}, why: "the data path sees interfaces, no backend and no HTTP"},
+
+	"transport/fabric/device":            {why: "finds hardware by the name of an interface; doctor asks it without libfabric"},
+	"transport/fabric/device/devicetest": {own: []string{"transport/fabric/device"}, why: "the hardware of other machines, for tests"},
 
 	"storage":               {own: []string{"checksum"}, why: "the interfaces"},
 	"storage/meta":          {why: "a small interface"},
@@ -64,6 +67,7 @@ var rules = map[string]rule{
 
 	"internal/lowwater":    {why: "a socket option of client connections"},
 	"internal/rate":        {why: "reads a number with a unit"},
+	"internal/doctor":      {own: []string{"transport/fabric/..."}, why: "looks at the machine, not at a store or a server"},
 	"internal/reqid":       {why: "carries an id in a context"},
 	"internal/importrules": {why: "checks the others"},
 	"internal/serverproc":  {why: "starts the built binary for the black-box suites"},
@@ -86,6 +90,7 @@ var restrictions = []restriction{
 	{path: "github.com/spf13/cobra", only: []string{"cmd/...", "bench", "internal/cli"}, why: "flags belong to commands"},
 	{path: "github.com/cockroachdb/pebble/...", only: []string{"storage/pebblekv", "storage/vfile", "storage/local"}, tests: true, why: "the embedded backend alone knows which key-value store it is"},
 	{path: "github.com/go-chi/chi/...", only: []string{"gateway", "internal/server"}, tests: true, why: "routing belongs to the gateway"},
+	{path: "github.com/Mellanox/rdmamap", only: []string{"transport/fabric/device"}, why: "one place knows how interfaces and RDMA devices belong together"},
 	{path: "github.com/aws/...", only: []string{"conformance", "e2e", "bench"}, tests: true, why: "an SDK is a client's affair"},
 	{path: "github.com/minio/minio-go/...", only: []string{"client", "conformance", "e2e", "bench"}, tests: true, why: "an SDK is a client's affair"},
 	{path: "github.com/prometheus/...", only: []string{"cmd/...", "internal/...", "gateway"}, tests: true, why: "code below reports by plain values and callbacks"},

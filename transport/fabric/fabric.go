@@ -116,7 +116,7 @@ func (a Address) String() string { return fmt.Sprintf("%s memory of %d bytes", a
 type Config struct {
 	Provider  string // libfabric's name; default "tcp;ofi_rxm"
 	Node      string // the device's own address; default that of Interface
-	Interface string // network interface; default: the provider chooses
+	Interface string // network interface; default: the fastest with an RDMA device for verbs, else the provider chooses
 
 	// WriteBytes is the most that one write carries, and the size of a staging
 	// buffer: slices that lie together in the client's memory are gathered up to
