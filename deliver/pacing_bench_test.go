@@ -33,10 +33,11 @@ func BenchmarkPacedDelivery(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
+				dl := New(f, Config{Link: l})
 				each := float64(c.n*c.slice) / c.rate
 				took, tens, within, runs := 0.0, 0, 0, 0
 				for b.Loop() {
-					y := schedule(b, New(f, Config{Link: l}), d)
+					y := schedule(b, dl, d)
 					var times []time.Duration
 					if into == "memory" {
 						res, err := y.DeliverInto(b.Context(), w)

@@ -99,6 +99,26 @@ func TestTakeWaits(t *testing.T) {
 	}
 }
 
+// TestNextToNoCapacity: a debt beyond the clock's range is slept through, and
+// can be cancelled.
+func TestNextToNoCapacity(t *testing.T) {
+	l, c := linked(t, Config{Capacity: 1e-9, Policy: bwsched.Equal{}})
+	f := join(t, l, pooled("", 1<<20))
+	if err := f.Take(t.Context(), 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := take(ctx, f, 1)
+	waits(l, 1)
+	if got := c.parked(); got != math.MaxInt64 {
+		t.Errorf("the pacer wakes at %d", got)
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
 // TestTakeOfManyQuanta takes more than a quantum at one time, as one or not at all.
 func TestTakeOfManyQuanta(t *testing.T) {
 	l, c := linked(t, Config{Capacity: 1e9, Policy: bwsched.Equal{}})
