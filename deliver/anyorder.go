@@ -18,7 +18,8 @@ import (
 // row, row by row. A row is a layer, or as many as share their blocks, so that
 // each block is read and verified once; a chunk-major delivery has one. Layers
 // are announced when the last item of their rows is done, whatever else is
-// under way.
+// under way. Where sending costs more than reading (see rowBlock), a row is one
+// layer, and a block of several is read for each.
 type crew struct {
 	y     *Delivery
 	sink  transport.Sink
@@ -54,13 +55,23 @@ func (y *Delivery) chunksPerItem(rows *agg.Rows, workers int) int {
 	return int(min(most, max(1, size/rows.RowBytes())))
 }
 
+// rowBlock is the block size that rows are cut for. A layer whose blocks hold
+// bytes of later ones is whole sooner if only its own bytes are sent: that counts
+// if the delivery is paced, or the sink sends what it is given.
+func (y *Delivery) rowBlock(sink transport.Sink) int64 {
+	if s, ok := sink.(transport.Sender); y.flow != nil || ok && s.Sends() {
+		return 1
+	}
+	return storage.BlockSize
+}
+
 // runAnyOrder reads the payload's slices by several workers at once.
 func (y *Delivery) runAnyOrder(ctx context.Context, sink transport.Sink, place *agg.Placement) (Result, error) {
 	n, workers := len(y.objs), y.d.cfg.Workers
 	if n == 0 {
 		return Result{}, nil
 	}
-	c := &crew{y: y, sink: sink, place: place, rows: y.plan.Rows(storage.BlockSize), hint: storage.ReadHint{Class: storage.ClassLayer}}
+	c := &crew{y: y, sink: sink, place: place, rows: y.plan.Rows(y.rowBlock(sink)), hint: storage.ReadHint{Class: storage.ClassLayer}}
 	if y.mode == descriptor.Chunk {
 		c.hint.Class = storage.ClassChunk
 	}

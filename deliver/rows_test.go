@@ -2,6 +2,7 @@ package deliver
 
 import (
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 
 	"github.com/objcached/objcached/agg"
@@ -42,6 +43,51 @@ func TestEachBlockOnceIntoMemory(t *testing.T) {
 				_ = y.Close()
 			}
 		}
+	}
+}
+
+// sending is memory that is sent to.
+type sending struct {
+	*transporttest.Memory
+	at []int // what was committed when each layer was announced
+	n  atomic.Int64
+}
+
+func (*sending) Sends() bool { return true }
+
+func (m *sending) Commit(off int64, n int) error {
+	m.n.Add(int64(n))
+	return m.Memory.Commit(off, n)
+}
+
+func (m *sending) LayerReady(l int) error {
+	m.at = append(m.at, int(m.n.Load()))
+	return m.Memory.LayerReady(l)
+}
+
+// TestLayerByLayerWhereSent: a layer that has to be sent waits for no bytes of
+// another, though their blocks are the same.
+func TestLayerByLayerWhereSent(t *testing.T) {
+	for _, s := range []int64{1000, 16 << 10, 3 * storage.BlockSize / 2} {
+		d := desc(t, 5, 9, s, func(d *descriptor.Descriptor) { d.Delivery = descriptor.Layer })
+		target(t, d, 0, rand.New(rand.NewPCG(1, 2)))
+		y, err := New(newFake(d), Config{Workers: 1}).Prepare(t.Context(), "b", d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := &sending{Memory: transporttest.NewMemory(int(d.Target.Length))}
+		if _, err := y.DeliverInto(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+		for l, n := range m.at {
+			if want := (l + 1) * 5 * int(s); n != want {
+				t.Errorf("S=%d: %d bytes sent when layer %d was announced, want %d", s, n, l, want)
+			}
+		}
+		if len(m.at) != 9 {
+			t.Errorf("S=%d: %d layers announced", s, len(m.at))
+		}
+		_ = y.Close()
 	}
 }
 

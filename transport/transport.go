@@ -43,3 +43,10 @@ type Sink interface {
 	// No other call may run. It may be called more than once.
 	Close() error
 }
+
+// Sender is a Sink that may not be the client's memory itself.
+type Sender interface {
+	// Sends reports whether bytes must still be sent when they are committed,
+	// so that a layer should not wait for bytes of the next.
+	Sends() bool
+}
