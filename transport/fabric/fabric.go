@@ -85,7 +85,10 @@ import (
 	"github.com/objcached/objcached/transport"
 )
 
-var _ transport.Sink = (*Transfer)(nil)
+var (
+	_ transport.Sink     = (*Transfer)(nil)
+	_ transport.Gatherer = (*Transfer)(nil)
+)
 
 // Sizes and counts of the protocol.
 const (
