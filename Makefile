@@ -55,6 +55,7 @@ test-fabric: need-fabric ## run the tests of delivery over libfabric, on the pro
 	CGO_ENABLED=1 $(GO) vet -tags fabric ./transport/fabric
 	CGO_ENABLED=1 $(GO) tool staticcheck -tags fabric ./transport/fabric
 	CGO_ENABLED=1 $(GO) test -tags fabric -timeout 10m ./transport/fabric
+	OBJCACHED_TEST_FABRIC_SMALL=1 CGO_ENABLED=1 $(GO) test -race -tags fabric -timeout 10m ./transport/fabric
 
 bench: build ## measure layerwise delivery beside the machine's own limits
 	bin/objcached bench layerwise
