@@ -24,7 +24,7 @@ PLAIN_PKGS ?= ./e2e ./storage/local ./storage/object ./gateway/sigv4
 .PHONY: help build build-fabric run test test-fabric bench lint fuzz clean need-go need-c need-fabric
 
 help: ## show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
 
 need-go:
 	@scripts/need go

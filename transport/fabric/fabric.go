@@ -78,8 +78,12 @@
 package fabric
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
 	"time"
 
 	"github.com/objcached/objcached/transport"
@@ -120,6 +124,26 @@ type Address struct {
 
 // String leaves out what must not be logged.
 func (a Address) String() string { return fmt.Sprintf("%s memory of %d bytes", a.Provider, a.Length) }
+
+// Format prints String, whatever the verb.
+func (a Address) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, a.String()) }
+
+// LogValue is String too.
+func (a Address) LogValue() slog.Value { return slog.StringValue(a.String()) }
+
+// IP is the network address of the endpoint, for providers that have one: a
+// server may compare it with that of its caller before it writes anything.
+func (a Address) IP() (netip.Addr, bool) {
+	const inet, inet6 = 2, 10 // address families; the structs are Linux's sockaddr_in and sockaddr_in6
+	b := a.Address
+	switch {
+	case len(b) == 16 && binary.NativeEndian.Uint16(b) == inet:
+		return netip.AddrFrom4([4]byte(b[4:8])), true
+	case len(b) == 28 && binary.NativeEndian.Uint16(b) == inet6:
+		return netip.AddrFrom16([16]byte(b[8:24])).Unmap(), true
+	}
+	return netip.Addr{}, false
+}
 
 // Config says which device to use and how much to hold. A zero field means its
 // default.
