@@ -14,8 +14,8 @@
 // own form, the region's key, its base and its length. The base is a pointer
 // with providers that address memory so, else 0. The region that is registered
 // has ControlBytes more than the length, for the counts below. The server proves
-// that the memory is the caller's by Remote.Write of a nonce at its start, which
-// the client awaits (Memory.AwaitNonce) and returns.
+// that the memory is the caller's by writing a nonce at its start (Remote.WriteNonce),
+// which the client awaits (Memory.AwaitNonce) and returns.
 //
 // The server has one Domain per device, with staging memory registered once, and
 // an endpoint of its own for each client (Remote): closing an endpoint is the one
@@ -52,8 +52,9 @@
 // with the immediate that announces it. All bytes of layer e have been written in
 // epochs up to e, so the layer is whole when all of these are complete, in
 // whatever order their writes arrive. The cell of the delivery's end lies at e =
-// 1024 and holds the epoch that it ends, which has no layer. The client needs no
-// setting: the immediates say which of the two it is.
+// 1024 and holds the epoch that it ends, which has no layer. A delivery that is
+// given up is ended by 1024 in both modes, when its writes have completed. The
+// client needs no setting: the immediates say which of the two it is.
 //
 // FI_DELIVERY_COMPLETE is asked for as well, and with a provider that has it a
 // completed write lies in the client's memory.
