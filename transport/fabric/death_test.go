@@ -71,6 +71,14 @@ func (v *victim) kill() {
 	_ = v.cmd.Wait()
 }
 
+// skipShm skips a test that libfabric's shm does not survive.
+func skipShm(t *testing.T, cfg Config, why string) {
+	t.Helper()
+	if cfg.Provider == "shm" {
+		t.Skip("libfabric's shm " + why)
+	}
+}
+
 // stall is when a client that takes nothing is dropped: a machine that asks for
 // little data is slow.
 func stall() time.Duration { return time.Duration(less(1, 4)) * time.Second }
@@ -133,9 +141,7 @@ func deliverOnce(r *Remote, want []byte, tag int64) error {
 // TestClientKilled: a client is killed at any point of a delivery, many times.
 func TestClientKilled(t *testing.T) {
 	everywhere(t, func(t *testing.T, cfg Config) {
-		if cfg.Provider == "shm" {
-			t.Skip("libfabric's shm waits for ever for a lock that a process died with")
-		}
+		skipShm(t, cfg, "waits for ever for a lock that a process died with")
 		rounds := 12
 		if small || testing.Short() {
 			rounds = 3
@@ -184,6 +190,7 @@ func TestClientKilled(t *testing.T) {
 // nobody else waits for it.
 func TestClientHangs(t *testing.T) {
 	everywhere(t, func(t *testing.T, cfg Config) {
+		skipShm(t, cfg, "waits for ever for a lock that a process was stopped with")
 		for _, when := range []string{"before the first write", "in the middle"} {
 			t.Run(when, func(t *testing.T) {
 				cfg := cfg
@@ -232,9 +239,7 @@ func TestClientHangs(t *testing.T) {
 // TestNobodyThere: a client whose endpoint does not exist any more.
 func TestNobodyThere(t *testing.T) {
 	everywhere(t, func(t *testing.T, cfg Config) {
-		if cfg.Provider == "shm" {
-			t.Skip("libfabric's shm crashes when an endpoint of the same process is closed under it")
-		}
+		skipShm(t, cfg, "crashes when an endpoint of the same process is closed under it")
 		cfg.Stall = stall()
 		m, err := NewMemory(cfg, 1<<16)
 		if err != nil {
@@ -259,10 +264,8 @@ func TestNobodyThere(t *testing.T) {
 // TestWithdraw: a client takes its memory back in the middle of a delivery.
 func TestWithdraw(t *testing.T) {
 	everywhere(t, func(t *testing.T, cfg Config) {
-		switch {
-		case cfg.Provider == "shm":
-			t.Skip("libfabric's shm crashes when an endpoint of the same process is closed under it")
-		case cfg.Count:
+		skipShm(t, cfg, "crashes when an endpoint of the same process is closed under it")
+		if cfg.Count {
 			t.Skip("ofi_rxm crashes when its connection ends in the middle of a write with an immediate")
 		}
 		cfg.Stall = stall()
