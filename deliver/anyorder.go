@@ -18,8 +18,8 @@ import (
 // row, row by row. A row is a layer, or as many as share their blocks, so that
 // each block is read and verified once; a chunk-major delivery has one. Layers
 // are announced when the last item of their rows is done, whatever else is
-// under way. Where sending costs more than reading (see rowBlock), a row is one
-// layer, and a block of several is read for each.
+// under way. Where sending is what limits, a row is one layer, and a block of
+// several is read for each.
 type crew struct {
 	y     *Delivery
 	sink  transport.Sink
@@ -45,24 +45,16 @@ type crew struct {
 // the workers to share: enough that taking one costs nothing.
 const itemBytes = 512 << 10
 
-// chunksPerItem is how many chunks of a row an item has.
-func (y *Delivery) chunksPerItem(rows *agg.Rows, workers int) int {
-	size, share := int64(itemBytes), 4
+// chunksPerItem is how many chunks of a row an item has. One write of a sink
+// that gathers is one item, as long as every worker has one.
+func (y *Delivery) chunksPerItem(rows *agg.Rows, workers int, gather int64) int {
+	per := func(size int64, items int) int64 {
+		return min(max(1, int64(len(y.objs)/(items*workers))), max(1, size/rows.RowBytes()))
+	}
 	if y.d.cfg.AggBytes > 0 {
-		size, share = y.d.cfg.AggBytes, 1
+		return int(per(y.d.cfg.AggBytes, 1))
 	}
-	most := int64(max(1, len(y.objs)/(share*workers)))
-	return int(min(most, max(1, size/rows.RowBytes())))
-}
-
-// rowBlock is the block size that rows are cut for. A layer whose blocks hold
-// bytes of later ones is whole sooner if only its own bytes are sent: that counts
-// if the delivery is paced, or the sink sends what it is given.
-func (y *Delivery) rowBlock(sink transport.Sink) int64 {
-	if s, ok := sink.(transport.Sender); y.flow != nil || ok && s.Sends() {
-		return 1
-	}
-	return storage.BlockSize
+	return int(max(per(itemBytes, 4), per(gather, 1)))
 }
 
 // runAnyOrder reads the payload's slices by several workers at once.
@@ -71,11 +63,20 @@ func (y *Delivery) runAnyOrder(ctx context.Context, sink transport.Sink, place *
 	if n == 0 {
 		return Result{}, nil
 	}
-	c := &crew{y: y, sink: sink, place: place, rows: y.plan.Rows(y.rowBlock(sink)), hint: storage.ReadHint{Class: storage.ClassLayer}}
+	gather, block := int64(0), int64(storage.BlockSize)
+	if g, ok := sink.(transport.Gatherer); ok {
+		gather = int64(g.Gather())
+	}
+	if gather > 0 || y.flow != nil {
+		// What limits is sending: a layer whose blocks hold bytes of later ones
+		// is whole sooner if only its own bytes are sent.
+		block = 1
+	}
+	c := &crew{y: y, sink: sink, place: place, rows: y.plan.Rows(block), hint: storage.ReadHint{Class: storage.ClassLayer}}
 	if y.mode == descriptor.Chunk {
 		c.hint.Class = storage.ClassChunk
 	}
-	c.perItem = y.chunksPerItem(&c.rows, workers)
+	c.perItem = y.chunksPerItem(&c.rows, workers, gather)
 	c.groups = int64((n + c.perItem - 1) / c.perItem)
 	c.ready = make([]time.Duration, 0, y.plan.Layers())
 	c.left = make([]atomic.Int64, c.rows.Len())

@@ -53,7 +53,7 @@ type sending struct {
 	n  atomic.Int64
 }
 
-func (*sending) Sends() bool { return true }
+func (*sending) Gather() int { return 1 << 20 }
 
 func (m *sending) Commit(off int64, n int) error {
 	m.n.Add(int64(n))
@@ -91,25 +91,31 @@ func TestLayerByLayerWhereSent(t *testing.T) {
 	}
 }
 
-// TestAggBytes: the aggregation size says how much of a layer one worker
-// gathers, within its share.
+// TestAggBytes: the aggregation size, or the size of a sink's writes, says how
+// much of a layer one worker gathers, within its share.
 func TestAggBytes(t *testing.T) {
+	const k, m = 1 << 10, 1 << 20
 	for _, c := range []struct {
-		n       int
-		s, agg  int64
-		workers int
-		want    int
+		n              int
+		s, agg, gather int64
+		workers        int
+		want           int
 	}{
-		{224, 64 << 10, 0, 2, 8}, {224, 64 << 10, 512 << 10, 2, 8}, {224, 64 << 10, 8 << 20, 2, 112}, {224, 64 << 10, 1 << 20, 2, 16},
-		{224, 64 << 10, 1, 2, 1}, {14, 1 << 20, 0, 2, 1}, {14, 1 << 20, 8 << 20, 2, 7}, {1, 10, 8 << 20, 2, 1},
-		{224, 16 << 10, 0, 2, 8}, // four slices share a block, and are read with it
-		{100, 1000, 0, 2, 12},    // a whole chunk is one row, and a worker's share is shared in four
+		{224, 64 * k, 0, 0, 2, 8}, {224, 64 * k, 512 * k, 0, 2, 8}, {224, 64 * k, 8 * m, 0, 2, 112}, {224, 64 * k, m, 0, 2, 16},
+		{224, 64 * k, 1, 0, 2, 1}, {14, m, 0, 0, 2, 1}, {14, m, 8 * m, 0, 2, 7}, {1, 10, 8 * m, 0, 2, 1}, {10, 64 * k, 0, 0, 2, 1},
+		{224, 16 * k, 0, 0, 2, 8},       // four slices share a block, and are read with it
+		{100, 1000, 0, 0, 2, 12},        // a whole chunk is one row, and a worker's share is shared in four
+		{224, 64 * k, 0, m, 2, 16},      // a write
+		{224, 64 * k, 0, 8 * m, 2, 112}, // a write would be 128: one for each worker
+		{224, 64 * k, 0, 4 * k, 2, 8},   // small writes are no reason for small items
+		{14, m, 0, 8 * m, 2, 7}, {1, m, 0, 8 * m, 4, 1},
+		{224, 64 * k, 512 * k, m, 2, 8}, // what is set wins
 	} {
 		d := desc(t, c.n, 32, c.s)
 		plan := agg.New(d, c.n, descriptor.Layer)
 		rows := plan.Rows(storage.BlockSize)
 		y := &Delivery{d: New(nil, Config{AggBytes: c.agg}), objs: make([]storage.Object, c.n)}
-		if got := y.chunksPerItem(&rows, c.workers); got != c.want {
+		if got := y.chunksPerItem(&rows, c.workers, c.gather); got != c.want {
 			t.Errorf("%+v: %d chunks", c, got)
 		}
 	}

@@ -44,9 +44,9 @@ type Sink interface {
 	Close() error
 }
 
-// Sender is a Sink that may not be the client's memory itself.
-type Sender interface {
-	// Sends reports whether bytes must still be sent when they are committed,
-	// so that a layer should not wait for bytes of the next.
-	Sends() bool
+// A Gatherer is a Sink, not ordered, that sends bytes, and those which lie
+// together as one write if one goroutine commits them one after the other.
+type Gatherer interface {
+	// Gather is the size of such a write in bytes, more than 0; it does not change.
+	Gather() int
 }
