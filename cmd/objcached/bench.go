@@ -30,7 +30,7 @@ func newBenchCmd() *cobra.Command {
 		Short: "Measure a store beside the machine's own limits",
 		Args:  cobra.NoArgs,
 	}
-	cmd.AddCommand(newBenchLayerwiseCmd(), newBenchReplayCmd(), newBareServerCmd())
+	cmd.AddCommand(newBenchLayerwiseCmd(), newBenchTTFTCmd(), newBenchReplayCmd(), newBareServerCmd())
 	return cmd
 }
 
@@ -215,7 +215,7 @@ func commandLine(cmd *cobra.Command) string {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		v := f.Value.String()
 		switch f.Name {
-		case "access-key", "secret-key", "data", "json", "keep":
+		case "access-key", "secret-key", "data", "json", "keep", "out":
 			return
 		case "endpoint":
 			v = "URL"
@@ -223,6 +223,8 @@ func commandLine(cmd *cobra.Command) string {
 			v = filepath.Base(v)
 		case "serve-flag":
 			v = strings.Trim(v, "[]")
+		case "contexts", "hits", "g", "transport":
+			v = strings.Trim(v, "[]") // lists, where they are
 		}
 		parts = append(parts, "--"+f.Name+" "+v)
 	})

@@ -115,3 +115,39 @@ func TestBareServerCommand(t *testing.T) {
 		t.Error("a file that is not there was served")
 	}
 }
+
+func TestBenchTTFTCommand(t *testing.T) {
+	s := clienttest.New()
+	defer s.Close()
+	out := t.TempDir()
+	args := []string{
+		"ttft", "--endpoint", s.URL, "--access-key", clienttest.AccessKey, "--secret-key", clienttest.SecretKey, "--bucket", clienttest.Bucket,
+		"--contexts", "4K", "--hits", "87.5", "--g", "16", "--transport", "stream", "--scale", "60", "--rounds", "1", "--memory", "1GiB",
+	}
+	text, err := runBench(t, append(args, "--out", out)...)
+	if err != nil || !strings.Contains(text, "60 times fewer bytes") || !strings.Contains(text, "Rows: 1,") {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	var r bench.TTFTReport
+	data, err := os.ReadFile(filepath.Join(out, "ttft.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(data, &r); err != nil || len(r.Rows) != 1 || r.Rows[0].Transport != "stream" || r.Rows[0].Chunks != 3 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if want := "bench ttft --bucket chunks --contexts 4K --endpoint URL --g 16 --hits 87.5 --memory 1GiB --rounds 1 --scale 60 --transport stream"; r.Command != want {
+		t.Errorf("command %q, want %q", r.Command, want)
+	}
+	if picture, err := os.ReadFile(filepath.Join(out, "ttft.png")); err != nil || !bytes.HasPrefix(picture, []byte("\x89PNG")) {
+		t.Error(err)
+	}
+	if s.Keys() != 0 {
+		t.Errorf("%d chunks left", s.Keys())
+	}
+	for _, bad := range [][]string{{"--contexts", "4Q"}, {"--contexts", "0"}, {"--contexts", "5K"}, {"--hits", "1"}, {"--transport", "x"}, {"--rounds", "0"}} {
+		if _, err := runBench(t, append(args, bad...)...); err == nil {
+			t.Errorf("%v ran", bad)
+		}
+	}
+}

@@ -81,6 +81,7 @@ var restrictions = []restriction{
 	{path: "github.com/go-chi/chi/...", only: []string{"gateway", "internal/server"}, tests: true, why: "routing belongs to the gateway"},
 	{path: "github.com/aws/...", only: []string{"conformance", "e2e", "bench"}, tests: true, why: "an SDK is a client's affair"},
 	{path: "github.com/minio/minio-go/...", only: []string{"client", "conformance", "e2e", "bench"}, tests: true, why: "an SDK is a client's affair"},
+	{path: "gonum.org/v1/plot/...", only: []string{"bench"}, why: "pictures are of results"},
 	{path: "github.com/prometheus/...", only: []string{"cmd/...", "internal/...", "gateway"}, tests: true, why: "code below reports by plain values and callbacks"},
 	{path: "net/http", only: []string{"cmd/...", "internal/...", "gateway/...", "client/...", "conformance", "e2e", "bench"}, tests: true, why: "the data path and the stores know nothing of HTTP"},
 }
