@@ -26,10 +26,12 @@ var rules = map[string]rule{
 	"gateway/sigv4":   {why: "a signature is a function of a request and a key"},
 	"gateway/payload": {own: []string{"checksum", "gateway/sigv4"}, why: "a body decoder knows nothing of objects"},
 
-	"tenant":     {why: "identities are plain data"},
-	"descriptor": {why: "the wire format is shared by client and server"},
-	"agg":        {own: []string{"descriptor"}, why: "planning is pure"},
-	"checksum":   {why: "sums are functions of bytes"},
+	"tenant":      {why: "identities are plain data"},
+	"descriptor":  {why: "the wire format is shared by client and server"},
+	"agg":         {own: []string{"descriptor"}, why: "planning is pure"},
+	"checksum":    {why: "sums are functions of bytes"},
+	"bwsched":     {why: "a policy is a function of requests"},
+	"bwsched/sim": {own: []string{"bwsched"}, why: "plays policies, and knows nothing that delivers"},
 
 	"transport":               {why: "an interface; transports lie below it"},
 	"transport/stream":        {own: []string{"transport"}, why: "one transport"},
@@ -91,4 +93,7 @@ var pure = map[string][]string{
 	"agg":        {"os", "net", "time", "math/rand", "math/rand/v2", "context"},
 	"descriptor": {"os", "net", "time", "math/rand", "math/rand/v2"},
 	"checksum":   {"os", "net", "time", "math/rand", "math/rand/v2"},
+	// time for durations alone
+	"bwsched":     {"os", "net", "math/rand", "math/rand/v2", "context", "sync"},
+	"bwsched/sim": {"os", "net", "math/rand", "math/rand/v2", "context", "sync"},
 }
