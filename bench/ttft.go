@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"github.com/objcached/objcached/client"
 	"github.com/objcached/objcached/descriptor"
@@ -161,8 +162,7 @@ func (b *TTFT) grain(ctx context.Context, c *client.Client, g int, r *TTFTReport
 	if err := store.fill(ctx, c, keys); err != nil {
 		return err
 	}
-	mem := &Layerwise{Geometry: longest.Geometry, Shm: slices.Contains(b.Transports, overShm)}
-	dst, shared, free, err := mem.memory(ctx, c)
+	dst, shared, free, err := playMemory(ctx, c, longest.Payload(), slices.Contains(b.Transports, overShm))
 	if err != nil {
 		return fmt.Errorf("memory for %s of payload: %w", byteSize(longest.Payload()), err)
 	}
@@ -181,6 +181,19 @@ func (b *TTFT) grain(ctx context.Context, c *client.Client, g int, r *TTFTReport
 		r.add(p, ways, rounds)
 	}
 	return nil
+}
+
+// playMemory makes n bytes of memory for layers, with its pages in place: a
+// registered buffer if shared memory is measured.
+func playMemory(ctx context.Context, c *client.Client, n int64, shm bool) (dst []byte, shared *client.Buffer, free func() error, err error) {
+	if shm {
+		if shared, err = c.Register(ctx, n); err != nil {
+			return nil, nil, nil, err
+		}
+		return shared.Bytes(), shared, shared.Close, nil
+	}
+	dst, err = unix.Mmap(-1, 0, int(n), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_POPULATE)
+	return dst, nil, func() error { return unix.Munmap(dst) }, err
 }
 
 // way is one way to get a prefix.

@@ -1,11 +1,15 @@
 package bench
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/objcached/objcached/bwsched/sim"
 )
 
 // Llama 3.1 8B, the model of the ObjectCache paper's evaluation: 32 layers of 8
@@ -42,11 +46,22 @@ var windowsText string
 // Windows are the compute windows of the paper's configurations, by context
 // and hit rate.
 func Windows() []Window {
-	w, err := parseWindows(windowsText)
+	ws, err := parseWindows(windowsText)
 	if err != nil {
 		panic(err) // the text is part of the program, and a test reads it
 	}
-	return w
+	for _, c := range sim.Configs() { // Table A8
+		var context int
+		var hit float64
+		if _, err := fmt.Sscanf(c.Name, "%dK,%g%%", &context, &hit); err != nil {
+			panic(fmt.Sprintf("configuration %q: %v", c.Name, err)) // likewise
+		}
+		ws = append(ws, Window{context * 1024, hit, c.Compute * time.Duration(c.Layers), "A8"})
+	}
+	slices.SortStableFunc(ws, func(a, b Window) int {
+		return cmp.Or(cmp.Compare(a.Context, b.Context), cmp.Compare(a.Hit, b.Hit))
+	})
+	return ws
 }
 
 func parseWindows(text string) ([]Window, error) {

@@ -59,8 +59,10 @@ func (f *benchFlags) add(fs *pflag.FlagSet) {
 
 // session is what one benchmark works in.
 type session struct {
-	dir   string
-	stops []func() error
+	dir        string
+	stops      []func() error
+	stopServer func() error // of our own; nil: the store is another's
+	log        *os.File
 }
 
 // open makes a temporary directory and, without --endpoint, starts a store in it.
@@ -83,30 +85,44 @@ func (f *benchFlags) open(ctx context.Context) (_ *session, err error) {
 	if !own {
 		return s, nil
 	}
+	if s.log, err = os.Create(filepath.Join(s.dir, "serve.log")); err != nil {
+		return nil, err
+	}
+	s.stops = append(s.stops, s.log.Close, func() error { return s.stopServer() })
+	s.stopServer = func() error { return nil }
+	return s, s.start(ctx, f)
+}
+
+// start starts a store on the session's directory.
+func (s *session) start(ctx context.Context, f *benchFlags, more ...string) error {
 	exe, err := os.Executable()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	name := filepath.Join(s.dir, "serve.log")
-	log, err := os.Create(name)
-	if err != nil {
-		return nil, err
-	}
-	s.stops = append(s.stops, log.Close)
 	f.target.AccessKey, f.target.SecretKey = "bench", "bench-secret-of-a-store-on-loopback"
 	args := append([]string{"serve", "--listen", "127.0.0.1:0", "--admin-listen", "", "--data", filepath.Join(s.dir, "store")}, f.serve...)
 	if f.shm {
 		args = append(args, "--shm-listen", filepath.Join(s.dir, "shm.sock"))
 	}
-	p, err := bench.StartProcess(ctx, log, []string{
+	p, err := bench.StartProcess(ctx, s.log, []string{
 		"OBJCACHED_ACCESS_KEY=" + f.target.AccessKey, "OBJCACHED_SECRET_KEY=" + f.target.SecretKey,
-	}, exe, args...)
+	}, exe, append(args, more...)...)
 	if err != nil {
-		return nil, errors.Join(err, tail(name))
+		return errors.Join(err, tail(s.log.Name()))
 	}
-	s.stops = append(s.stops, p.Stop)
+	s.stopServer = p.Stop
 	f.target.Endpoint, f.target.PID = p.URL, p.PID()
-	return s, nil
+	return nil
+}
+
+// restart starts the store anew, with more flags.
+func (s *session) restart(ctx context.Context, f *benchFlags, more ...string) error {
+	err := s.stopServer()
+	s.stopServer = func() error { return nil }
+	if err != nil {
+		return err
+	}
+	return s.start(ctx, f, more...)
 }
 
 // close stops and removes what open made, the last first.
