@@ -33,6 +33,8 @@ var rules = map[string]rule{
 	"bwsched":     {why: "a policy is a function of requests"},
 	"bwsched/sim": {own: []string{"bwsched"}, why: "plays policies, and knows nothing that delivers"},
 
+	"bwsched/profile": {own: []string{"bwsched"}, why: "what calibration writes and a server reads, apart from both"},
+
 	"transport":               {why: "an interface; transports lie below it"},
 	"transport/stream":        {own: []string{"transport"}, why: "one transport"},
 	"transport/shm":           {own: []string{"transport"}, why: "one transport"},
@@ -53,7 +55,7 @@ var rules = map[string]rule{
 
 	"client":            {own: []string{"descriptor", "transport/...", "internal/lowwater"}, why: "users import it; the server must not come along"},
 	"client/clienttest": {why: "a store for tests that knows only the wire, and shares no code with either side"},
-	"bench":             {own: []string{"client", "descriptor", "checksum", "internal/lowwater", "bwsched", "bwsched/sim"}, why: "measures through the client, as a user does, beside what the model predicts"},
+	"bench":             {own: []string{"client", "descriptor", "checksum", "internal/lowwater", "bwsched", "bwsched/sim", "bwsched/profile"}, why: "measures through the client, as a user does, beside what the model predicts"},
 
 	"conformance": {own: []string{"client", "descriptor", "internal/serverproc"}, blackBox: true, why: "black box: knows only the wire"},
 	"e2e":         {own: []string{"client", "descriptor", "internal/serverproc"}, blackBox: true, why: "black box: knows only the binary"},
