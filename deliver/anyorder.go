@@ -86,7 +86,7 @@ func (y *Delivery) runAnyOrder(ctx context.Context, sink transport.Sink, place *
 // work takes items until there are none or one before them has failed. Items
 // before the one that failed are finished: their layers may become ready.
 func (c *crew) work(ctx context.Context, w int) {
-	h := &hand{crew: c, worker: w}
+	h := &hand{crew: c, worker: w, may: leave{flow: c.y.flow}}
 	defer h.close()
 	for {
 		i := c.next.Add(1) - 1
@@ -123,6 +123,9 @@ func (c *crew) announce(item int64, end int) {
 			return
 		}
 		c.ready = append(c.ready, c.y.d.cfg.Now().Sub(c.y.start))
+		if c.y.flow != nil {
+			c.y.flow.LayerDone()
+		}
 	}
 }
 
@@ -131,6 +134,10 @@ type hand struct {
 	*crew
 	worker int
 	stage  *slab // for slices that are scattered
+
+	may  leave
+	left int64       // bytes of the item still to move, if it is paced
+	held *sync.Mutex // of the item's group, if there is one
 }
 
 func (h *hand) close() {
@@ -144,6 +151,7 @@ func (h *hand) item(ctx context.Context, i int64) error {
 	c := h.crew
 	plan := &c.y.plan
 	if c.chunky {
+		h.left = plan.Size() / int64(len(c.y.objs))
 		per := plan.Steps() / len(c.y.objs)
 		for k := range per {
 			if err := h.step(ctx, i, plan.At(int(i)*per+k)); err != nil {
@@ -155,8 +163,15 @@ func (h *hand) item(ctx context.Context, i int64) error {
 	l, g := int(i/int64(c.groups)), int(i%int64(c.groups))
 	n := len(c.y.objs)
 	lo, hi := g*c.perItem, min((g+1)*c.perItem, n)
-	c.group[g].Lock()
-	defer c.group[g].Unlock()
+	h.left = int64(hi-lo) * c.y.desc.PerLayerChunkBytes
+	if h.may.flow != nil { // before the lock is taken
+		if _, err := h.may.upTo(ctx, h.left, h.left); err != nil {
+			return err
+		}
+	}
+	h.held = &c.group[g]
+	h.held.Lock()
+	defer h.held.Unlock()
 	halves := plan.Halves()
 	for k := (l*n + lo) * halves; k < (l*n+hi)*halves; k++ {
 		if err := h.step(ctx, i, plan.At(k)); err != nil {
@@ -187,16 +202,24 @@ func (h *hand) step(ctx context.Context, item int64, s agg.Read) error {
 		if c.place != nil {
 			addr, run = c.place.At(s.Dst + done)
 		}
+		may := left
+		if h.may.flow != nil {
+			var err error
+			if may, err = h.upTo(ctx, left); err != nil {
+				return err
+			}
+		}
 		n := int(min(left, run, maxPiece))
 		if run < left && scattered(s.Off+done, n) {
-			k, err := h.scatter(ctx, &s, done)
+			k, err := h.scatter(ctx, &s, done, may)
 			if err != nil {
 				return err
 			}
 			done += k
+			h.moved(k)
 			continue
 		}
-		p, err := c.sink.Grab(addr, n)
+		p, err := c.sink.Grab(addr, int(min(int64(n), may)))
 		if err != nil {
 			return err
 		}
@@ -208,9 +231,25 @@ func (h *hand) step(ctx context.Context, item int64, s agg.Read) error {
 			return err
 		}
 		done += int64(len(p))
-		c.bytes.Add(int64(len(p)))
+		h.moved(int64(len(p)))
 	}
 	return nil
+}
+
+// upTo is leave.upTo within the item. Nobody who waits for leave holds a lock.
+func (h *hand) upTo(ctx context.Context, n int64) (int64, error) {
+	if h.may.bytes < min(n, storage.BlockSize) && h.held != nil {
+		h.held.Unlock()
+		defer h.held.Lock()
+	}
+	return h.may.upTo(ctx, n, h.left)
+}
+
+// moved counts bytes that are in place.
+func (h *hand) moved(n int64) {
+	h.may.bytes -= n
+	h.left -= n
+	h.bytes.Add(n)
 }
 
 // scattered reports whether n bytes at off, which land apart from what follows
@@ -218,14 +257,14 @@ func (h *hand) step(ctx context.Context, item int64, s agg.Read) error {
 // for the rest of it.
 func scattered(off int64, n int) bool { return (off+int64(n))%storage.BlockSize != 0 }
 
-// scatter reads a run of a chunk into memory of its own, so that each block is
-// verified once, and copies it to its places from there.
-func (h *hand) scatter(ctx context.Context, s *agg.Read, done int64) (int64, error) {
+// scatter reads a run of a chunk, of at most so many bytes, into memory of its
+// own, so that each block is verified once, and copies it to its places from there.
+func (h *hand) scatter(ctx context.Context, s *agg.Read, done, most int64) (int64, error) {
 	c := h.crew
 	if h.stage == nil {
 		h.stage = slabs.Get().(*slab)
 	}
-	n := min(s.Len-done, stageBytes)
+	n := min(s.Len-done, stageBytes, most)
 	n = int64(pieceLen(s.Off+done, int(n), s.Len-done))
 	p := h.stage[:n]
 	if err := c.src.read(ctx, s, h.worker, p, s.Off+done); err != nil {
@@ -244,7 +283,6 @@ func (h *hand) scatter(ctx context.Context, s *agg.Read, done int64) (int64, err
 		}
 		at += int64(k)
 	}
-	c.bytes.Add(n)
 	return n, nil
 }
 

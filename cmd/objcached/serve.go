@@ -6,10 +6,13 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/objcached/objcached/bwsched"
 	"github.com/objcached/objcached/internal/server"
 	"github.com/objcached/objcached/storage"
 )
@@ -46,6 +49,16 @@ Further users come from a YAML file:
       access_key: PREFILL
       secret_key: some long secret
       buckets: ["llama-*"]     # patterns: * is any run, ? any one character
+  tenants:                     # what they may have of the link, all optional
+    - name: llama
+      weight: 2                # guaranteed part of what minimum rates leave
+      min_rate: 1Gbps          # guaranteed besides
+      max_rate: 8Gbps
+
+With --link-rate the KV deliveries share a link of that rate: a policy gives
+each its rate, from the bytes and the compute window (layer_compute_us) of its
+layers. Chunk-mode deliveries and those without a window get equal shares.
+Plain S3 requests are not paced.
 
 The server says "listening on URL" on standard output when it is ready; its
 log goes to standard error. SIGTERM or SIGINT lets the requests in flight
@@ -59,6 +72,9 @@ finish and closes the store; a second signal ends the program at once.`,
 
   # Layers straight into the memory of clients on this host
   objcached serve --data ./data --shm-listen /run/objcached/shm.sock
+
+  # KV deliveries share 10 Gbps so that prefills wait least
+  objcached serve --data ./data --link-rate 10Gbps --policy ttft-opt
 
   # Read every block again once a week, at 100 MiB/s
   objcached serve --data ./data --scrub-interval 168h --scrub-rate 100MiB
@@ -89,6 +105,11 @@ finish and closes the store; a second signal ends the program at once.`,
 	fl.StringVar(&f.Region, "region", "us-east-1", "region that clients sign for")
 	fl.StringVar(&f.verify, "verify", "always", "when reads check the CRC of each block: always, first-read (once per start) or off")
 	fl.Var(&f.threshold, "mode-threshold", "payload from which a layerwise GET with delivery auto goes layer by layer; below it goes chunk by chunk")
+	fl.Var(&f.LinkRate, "link-rate", "what KV deliveries may send together, like 10Gbps or 1.25GB/s; 0: they are not paced")
+	fl.StringVar(&f.Policy, "policy", "ttft-opt", "how the link is shared: "+strings.Join(bwsched.Names(), ", "))
+	f.Margin = 5e9 / 8
+	fl.Var(&f.Margin, "margin", "what cal-stall-opt adds to the rates at which transfers hide behind computing")
+	fl.DurationVar(&f.Epoch, "epoch", 50*time.Millisecond, "how long rates hold; ttft-opt also plans at every arrival, first layer and finish")
 	fl.StringVar(&f.ShmListen, "shm-listen", "", "path of a Unix socket, made with mode 0600, at which clients on this host hand over memory for layers to be put into; empty for none")
 	fl.Var(&f.shmBytes, "shm-bytes", "most memory that clients may hand over (default half of the machine's)")
 	fl.Var(&f.capacity, "capacity", "most that the store may take (default: 90 % of what is free)")
@@ -119,6 +140,12 @@ func (f *serveFlags) finish(log io.Writer) (err error) {
 	}
 	if f.Logger, err = newLogger(log, f.logFormat, f.logLevel); err != nil {
 		return err
+	}
+	if !slices.Contains(bwsched.Names(), f.Policy) {
+		return fmt.Errorf("--policy %q: it is one of %s", f.Policy, strings.Join(bwsched.Names(), ", "))
+	}
+	if f.Epoch <= 0 {
+		return fmt.Errorf("--epoch %v: it must be above 0", f.Epoch)
 	}
 	if (f.TLSCert == "") != (f.TLSKey == "") {
 		return errors.New("--tls-cert and --tls-key go together")

@@ -26,7 +26,7 @@ var rules = map[string]rule{
 	"gateway/sigv4":   {why: "a signature is a function of a request and a key"},
 	"gateway/payload": {own: []string{"checksum", "gateway/sigv4"}, why: "a body decoder knows nothing of objects"},
 
-	"tenant":      {why: "identities are plain data"},
+	"tenant":      {own: []string{"internal/rate"}, why: "identities are plain data"},
 	"descriptor":  {why: "the wire format is shared by client and server"},
 	"agg":         {own: []string{"descriptor"}, why: "planning is pure"},
 	"checksum":    {why: "sums are functions of bytes"},
@@ -34,12 +34,13 @@ var rules = map[string]rule{
 	"bwsched/sim": {own: []string{"bwsched"}, why: "plays policies, and knows nothing that delivers"},
 
 	"bwsched/profile": {own: []string{"bwsched"}, why: "what calibration writes and a server reads, apart from both"},
+	"bwsched/pace": {own: []string{"bwsched"}, why: "holds callers to rates, and knows neither bytes nor where they come from"},
 
 	"transport":               {why: "an interface; transports lie below it"},
 	"transport/stream":        {own: []string{"transport"}, why: "one transport"},
 	"transport/shm":           {own: []string{"transport"}, why: "one transport"},
 	"transport/transporttest": {own: []string{"transport"}, why: "the contract, apart from any transport"},
-	"deliver":                 {own: []string{"descriptor", "agg", "storage", "transport/..."}, why: "the data path sees interfaces, no backend and no HTTP"},
+	"deliver":                 {own: []string{"descriptor", "agg", "storage", "bwsched/pace", "transport/..."}, why: "the data path sees interfaces, no backend and no HTTP"},
 
 	"storage":               {own: []string{"checksum"}, why: "the interfaces"},
 	"storage/meta":          {why: "a small interface"},
@@ -61,6 +62,7 @@ var rules = map[string]rule{
 	"e2e":         {own: []string{"client", "descriptor", "internal/serverproc"}, blackBox: true, why: "black box: knows only the binary"},
 
 	"internal/lowwater":    {why: "a socket option of client connections"},
+	"internal/rate":        {why: "reads a number with a unit"},
 	"internal/reqid":       {why: "carries an id in a context"},
 	"internal/importrules": {why: "checks the others"},
 	"internal/serverproc":  {why: "starts the built binary for the black-box suites"},

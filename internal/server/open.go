@@ -15,8 +15,10 @@ import (
 	"github.com/objcached/objcached/deliver"
 	"github.com/objcached/objcached/descriptor"
 	"github.com/objcached/objcached/gateway"
+	"github.com/objcached/objcached/internal/rate"
 	"github.com/objcached/objcached/storage"
 	"github.com/objcached/objcached/storage/local"
+	"github.com/objcached/objcached/tenant"
 	"github.com/objcached/objcached/transport/shm"
 )
 
@@ -46,6 +48,11 @@ type Options struct {
 	StallTimeout    time.Duration
 	ShutdownTimeout time.Duration
 	ModeThreshold   int64 // bytes; see deliver.Config.Threshold
+	// LinkRate is what KV deliveries may send together; 0: they are not paced.
+	LinkRate rate.Rate
+	Policy   string        // see bwsched.Names
+	Margin   rate.Rate     // of policy cal-stall-opt
+	Epoch    time.Duration // how long the paper's policies hold rates; 0: pace.Config's default
 	// ShmListen is the path of the Unix socket that takes clients' memory;
 	// empty: none. ShmBytes is the most they may register; 0: shm.Config's default.
 	ShmListen string
@@ -85,10 +92,19 @@ func Open(ctx context.Context, o Options, notices io.Writer) (_ *Server, err err
 			err = errors.Join(err, store.Close())
 		}
 	}()
-	users, err := openTenants(o, notices)
+	users, limits, err := openTenants(o, notices)
 	if err != nil {
 		return nil, err
 	}
+	link, err := openLink(o, limits)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil && link != nil {
+			err = errors.Join(err, link.Close())
+		}
+	}()
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registerStore(reg, store.Stats)
@@ -106,20 +122,26 @@ func Open(ctx context.Context, o Options, notices io.Writer) (_ *Server, err err
 		registerMemory(reg, socket.Stats)
 		mem = memory{socket}
 	}
-	data := deliver.New(store, deliver.Config{Threshold: o.ModeThreshold, Observer: newDeliveries(reg)})
+	if link != nil {
+		registerLink(reg, o.Policy, link.Stats)
+	}
+	data := deliver.New(store, deliver.Config{Threshold: o.ModeThreshold, Observer: newDeliveries(reg), Link: link})
 	return New(Config{
 		Gateway: gateway.Config{
 			Store: store, Memory: mem, Tenants: users, Domains: o.Domains, Region: o.Region,
-			Deliverer: gateway.DelivererFunc(func(ctx context.Context, bucket string, d *descriptor.Descriptor) (gateway.Delivery, error) {
+			Deliverer: gateway.DelivererFunc(func(ctx context.Context, who *tenant.Identity, bucket string, d *descriptor.Descriptor) (gateway.Delivery, error) {
 				y, err := data.Prepare(ctx, bucket, d)
 				if err != nil {
 					return nil, err // not a nil *Delivery in an interface
+				}
+				if err := y.Schedule(ctx, who.Tenant); err != nil {
+					return nil, errors.Join(err, y.Close())
 				}
 				return y, nil
 			}),
 			MaxRequests: o.MaxRequests, MaxPerTenant: o.MaxPerTenant, StallTimeout: o.StallTimeout,
 		},
-		Shm:    socket,
+		Shm: socket, Link: link,
 		Listen: o.Listen, AdminListen: o.AdminListen, MaxConnections: o.MaxConnections, TLS: conf, Profile: o.Profile, Scrubber: store,
 		ShutdownTimeout: o.ShutdownTimeout, Logger: o.Logger, Registry: reg,
 	})

@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/objcached/objcached/bwsched/pace"
 	"github.com/objcached/objcached/gateway"
 	"github.com/objcached/objcached/transport/shm"
 )
@@ -30,6 +31,8 @@ type Config struct {
 
 	// Shm takes clients' memory; nil for none. It is closed with the server.
 	Shm *shm.Server
+	// Link paces the KV deliveries; nil: nothing does. It is closed with the server.
+	Link *pace.Link
 	// MaxConnections bounds the open connections of the S3 endpoint; default
 	// DefaultMaxConnections.
 	MaxConnections int
@@ -147,15 +150,19 @@ func (s *Server) Close() error {
 	if s.adminLis != nil {
 		err = errors.Join(err, s.adminLis.Close())
 	}
-	return errors.Join(err, s.closeShm(), s.cfg.Gateway.Store.Close())
+	return errors.Join(err, s.closeData(), s.cfg.Gateway.Store.Close())
 }
 
-// closeShm ends the deliveries into clients' memory that are still under way.
-func (s *Server) closeShm() error {
-	if s.cfg.Shm == nil {
-		return nil
+// closeData ends the deliveries that are still under way: those that wait for
+// the link, and those into clients' memory.
+func (s *Server) closeData() (err error) {
+	if s.cfg.Link != nil {
+		err = s.cfg.Link.Close()
 	}
-	return s.cfg.Shm.Close()
+	if s.cfg.Shm != nil {
+		err = errors.Join(err, s.cfg.Shm.Close())
+	}
+	return err
 }
 
 // Run serves until ctx ends, says "listening on URL" on stdout when it is
@@ -185,7 +192,7 @@ func (s *Server) Run(ctx context.Context, stdout io.Writer) error {
 	if s.admin != nil {
 		err = errors.Join(err, s.admin.Close())
 	}
-	return errors.Join(err, s.closeShm(), s.cfg.Gateway.Store.Close())
+	return errors.Join(err, s.closeData(), s.cfg.Gateway.Store.Close())
 }
 
 func (s *Server) serveFront() error {
