@@ -22,6 +22,8 @@ var palette = []color.RGBA{
 }
 
 var (
+	black = color.RGBA{0, 0, 0, 0xff}
+	dark  = color.RGBA{0x30, 0x30, 0x30, 0xff}
 	grey  = color.RGBA{0xa0, 0xa0, 0xa0, 0xff}
 	faint = color.RGBA{0xe4, 0xe4, 0xe4, 0xff}
 )
@@ -34,7 +36,7 @@ func newPlot(title, y string) *plot.Plot {
 	p.Title.TextStyle.Font.Size = vg.Points(13)
 	p.Title.Padding = vg.Points(6)
 	p.Legend.Top, p.Legend.Left = true, true
-	p.Legend.Padding = vg.Points(2)
+	p.Legend.Padding, p.Legend.ThumbnailWidth = vg.Points(2), vg.Points(36)
 	p.X.Tick.Label.Font.Size, p.Legend.TextStyle.Font.Size = vg.Points(10), vg.Points(10)
 	grid := plotter.NewGrid()
 	grid.Vertical.Width = 0
@@ -86,20 +88,29 @@ func (dash) DrawGlyph(c *draw.Canvas, sty draw.GlyphStyle, pt vg.Point) {
 	c.StrokeLine2(draw.LineStyle{Color: sty.Color, Width: vg.Points(1.2)}, pt.X-sty.Radius, pt.Y, pt.X+sty.Radius, pt.Y)
 }
 
-// savePNG writes plots to a PNG file, one below the other, each of the size
-// given.
-func savePNG(file string, plots []*plot.Plot, width, height vg.Length) error {
-	rows := make([][]*plot.Plot, len(plots))
-	for i, p := range plots {
-		rows[i] = []*plot.Plot{p}
-	}
-	img := vgimg.NewWith(vgimg.UseWH(width, height*vg.Length(len(plots))), vgimg.UseDPI(110))
-	all := draw.New(img)
+// ring is a glyph: a dot with a light edge, to be seen on any ground.
+type ring struct{}
+
+// DrawGlyph implements draw.GlyphDrawer.
+func (ring) DrawGlyph(c *draw.Canvas, sty draw.GlyphStyle, pt vg.Point) {
+	edge := sty
+	edge.Color, edge.Radius = color.White, sty.Radius+vg.Points(0.8)
+	draw.CircleGlyph{}.DrawGlyph(c, edge, pt)
+	draw.CircleGlyph{}.DrawGlyph(c, sty, pt)
+}
+
+// savePNG writes a table of plots to a PNG file, each of the size given.
+func savePNG(file string, rows [][]*plot.Plot, width, height vg.Length) error {
+	cols := len(rows[0])
+	img := vgimg.NewWith(vgimg.UseWH(width*vg.Length(cols), height*vg.Length(len(rows))), vgimg.UseDPI(110))
 	tiles := draw.Tiles{
-		Rows: len(plots), Cols: 1, PadTop: vg.Points(6), PadBottom: vg.Points(6), PadLeft: vg.Points(6), PadRight: vg.Points(10), PadY: vg.Points(14),
+		Rows: len(rows), Cols: cols, PadTop: vg.Points(6), PadBottom: vg.Points(6), PadLeft: vg.Points(6), PadRight: vg.Points(10),
+		PadX: vg.Points(14), PadY: vg.Points(14),
 	}
-	for i, c := range plot.Align(rows, tiles, all) {
-		plots[i].Draw(c[0])
+	for i, canvases := range plot.Align(rows, tiles, draw.New(img)) {
+		for k, c := range canvases {
+			rows[i][k].Draw(c)
+		}
 	}
 	f, err := os.Create(file)
 	if err != nil {

@@ -46,7 +46,7 @@ const (
 // byte of every way to deliver it, and plays the rounds of one context and hit
 // rate after the other, the ways taking turns.
 func (b *TTFT) Run(ctx context.Context) (*TTFTReport, error) {
-	if err := b.validate(); err != nil {
+	if err := b.Check(); err != nil {
 		return nil, err
 	}
 	r := &TTFTReport{
@@ -54,10 +54,7 @@ func (b *TTFT) Run(ctx context.Context) (*TTFTReport, error) {
 		GPU:    "a timer: the compute windows are the paper's for an A100, and no byte is copied to a GPU",
 		Rounds: b.Rounds, Scale: b.Scale, LinkBytesPerSecond: b.Link,
 	}
-	c, err := client.New(client.Config{
-		Endpoint: b.Target.Endpoint, AccessKey: b.Target.AccessKey, SecretKey: b.Target.SecretKey, Bucket: b.Target.Bucket,
-		UnsignedPayload: true, // storing is not what is measured
-	})
+	c, err := connect(b.Target)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +70,9 @@ func (b *TTFT) Run(ctx context.Context) (*TTFTReport, error) {
 	return r, nil
 }
 
-func (b *TTFT) validate() error {
+// Check reports what is wrong with the fields. Run does too, but a caller may
+// want to know before there is a store.
+func (b *TTFT) Check() error {
 	switch {
 	case b.Rounds <= 0 || b.Scale <= 0:
 		return fmt.Errorf("rounds and scale must be positive, not %d and %d", b.Rounds, b.Scale)
@@ -123,7 +122,7 @@ func (b *TTFT) prefixes(g int) []prefix {
 	var ps []prefix
 	for _, n := range b.Contexts {
 		for _, hit := range b.Hits {
-			w, _ := findWindow(n, hit) // validate has found it
+			w, _ := findWindow(n, hit) // Check has found it
 			ps = append(ps, prefix{Window: w, g: g, Geometry: Geometry{
 				Chunks: w.Cached() / b.Scale / g, Layers: modelLayers, Slice: int64(g) * modelTokenBytes,
 			}})

@@ -3,7 +3,6 @@ package bench
 import (
 	"cmp"
 	"fmt"
-	"image/color"
 	"slices"
 
 	"gonum.org/v1/plot"
@@ -19,7 +18,7 @@ const smallestAdded = 0.1
 // Plot draws what every configuration adds to the optimal local TTFT, a panel
 // for each transport, as a PNG.
 func (r *TTFTReport) Plot(file string) error {
-	var plots []*plot.Plot
+	var plots [][]*plot.Plot
 	for _, t := range distinct(r.Rows, func(row TTFTRow) string { return row.Transport }) {
 		if t == "" {
 			continue // skipped rows
@@ -29,7 +28,7 @@ func (r *TTFTReport) Plot(file string) error {
 		if err != nil {
 			return err
 		}
-		plots = append(plots, p)
+		plots = append(plots, []*plot.Plot{p})
 	}
 	if len(plots) == 0 {
 		return fmt.Errorf("nothing was measured: there is nothing to plot")
@@ -93,7 +92,7 @@ func (r *TTFTReport) panel(transport string, rows []TTFTRow) (*plot.Plot, error)
 			return nil, err
 		}
 	}
-	if err := points(p, "Eq. 3 from the measured rate", predicted, color.Black, dash{}, vg.Points(8)); err != nil {
+	if err := points(p, "Eq. 3 from the measured rate", predicted, black, dash{}, vg.Points(8)); err != nil {
 		return nil, err
 	}
 	if err := points(p, "X0, which nothing hides", x0, palette[5], dash{}, vg.Points(8)); err != nil {

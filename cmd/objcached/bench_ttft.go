@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/objcached/objcached/bench"
+	"github.com/objcached/objcached/internal/rate"
 )
 
 func newBenchTTFTCmd() *cobra.Command {
@@ -20,6 +21,7 @@ func newBenchTTFTCmd() *cobra.Command {
 	var contexts, hits []string
 	var out string
 	var memory size
+	var capGbps float64
 	cmd := &cobra.Command{
 		Use:   "ttft",
 		Short: "Play prefills whose cached prefix comes from the store",
@@ -45,6 +47,9 @@ at 87.5 %); what is larger than --memory is skipped, and the report says so.`,
   # A look, in half a minute
   objcached bench ttft --contexts 4K --g 64 --transport shm
 
+  # As on a 10 Gbps link
+  objcached bench ttft --contexts 4K --cap-gbps 10
+
   # Long contexts on a small machine: 8 times fewer bytes, the same windows
   objcached bench ttft --contexts 64K --scale 8`,
 		Args: cobra.NoArgs,
@@ -58,6 +63,7 @@ at 87.5 %); what is larger than --memory is skipped, and the report says so.`,
 	fs.IntVar(&b.Rounds, "rounds", 3, "rounds at 64K tokens, and up to 5 times as many at shorter contexts; medians are reported")
 	fs.IntVar(&b.Scale, "scale", 1, "play with this many times fewer bytes")
 	fs.Var(&memory, "memory", "most memory to take (default: what is available, less 1 GiB)")
+	fs.Float64Var(&capGbps, "cap-gbps", 0, "hold the store's link to this (serve --link-rate), not with --endpoint; 0: as fast as it can")
 	fs.StringVar(&out, "out", "", "directory for ttft.json and ttft.png; made if there is none")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if b.Contexts, err = parseTokens(contexts); err != nil {
@@ -69,6 +75,15 @@ at 87.5 %); what is larger than --memory is skipped, and the report says so.`,
 				return fmt.Errorf("--hits %q: a hit rate is a percentage like 12.5", h)
 			}
 			b.Hits = append(b.Hits, percent)
+		}
+		if err := b.Check(); err != nil {
+			return err
+		}
+		if b.Link = int64(capGbps * 1e9 / 8); b.Link < 0 || b.Link > 0 && f.target.Endpoint != "" {
+			return errors.New("--cap-gbps is 0 or more, and holds the link of a store that is started here, not that of --endpoint")
+		}
+		if b.Link > 0 {
+			f.serve = append(f.serve, "--link-rate", rate.Rate(b.Link).String())
 		}
 		f.shm = slices.Contains(b.Transports, "shm")
 		if b.Memory = int64(memory); b.Memory == 0 {

@@ -34,7 +34,7 @@ var rules = map[string]rule{
 	"bwsched/sim": {own: []string{"bwsched"}, why: "plays policies, and knows nothing that delivers"},
 
 	"bwsched/profile": {own: []string{"bwsched"}, why: "what calibration writes and a server reads, apart from both"},
-	"bwsched/pace": {own: []string{"bwsched"}, why: "holds callers to rates, and knows neither bytes nor where they come from"},
+	"bwsched/pace":    {own: []string{"bwsched"}, why: "holds callers to rates, and knows neither bytes nor where they come from"},
 
 	"transport":               {why: "an interface; transports lie below it"},
 	"transport/stream":        {own: []string{"transport"}, why: "one transport"},
