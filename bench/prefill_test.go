@@ -184,13 +184,16 @@ func TestWindows(t *testing.T) {
 			}
 			seen++
 		case "fit":
-			p := float64(w.Context)
-			if want := 0.0824749*(1-w.Hit/100)*p + 1.63542e-6*(1-w.Hit*w.Hit/1e4)*p*p; !near(millis(w.Total), want, 0.6) {
+			if want := millis(lawWindow(float64(w.Context), float64(w.Cached()))); !near(millis(w.Total), want, 0.6) {
 				t.Errorf("%+v, the law gives %v", w, want)
 			}
 		default:
 			t.Errorf("%+v has no source", w)
 		}
+	}
+	// The law goes through the points that it is made of.
+	if a, b := lawWindow(4096, 512), lawWindow(65536, 8192); !near(millis(a), 322.6, 0.05) || !near(millis(b), 11643.8, 0.5) {
+		t.Errorf("the law gives %v and %v", a, b)
 	}
 	if seen != len(a8)+len(a1) || len(Windows()) != 12 {
 		t.Errorf("%d windows of the paper in %d", seen, len(Windows()))

@@ -40,6 +40,19 @@ func (w Window) LayerBytes() int64 { return int64(w.Cached()) * modelTokenBytes 
 // Required is the zero-stall rate r* = s/c in bytes per second.
 func (w Window) Required() float64 { return float64(w.LayerBytes()) / w.Layer().Seconds() }
 
+// The quadratic law of prefill through the two points of Table A1: so many
+// milliseconds for each token that is computed, and for each pair of tokens
+// that attend to each other.
+const (
+	lawToken = 0.0824749
+	lawPair  = 1.63542e-6
+)
+
+// lawWindow is how long the law says that a prefill computes.
+func lawWindow(context, cached float64) time.Duration {
+	return ofMillis(lawToken*(context-cached) + lawPair*(context*context-cached*cached))
+}
+
 //go:embed windows.txt
 var windowsText string
 

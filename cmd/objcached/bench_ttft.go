@@ -69,12 +69,8 @@ at 87.5 %); what is larger than --memory is skipped, and the report says so.`,
 		if b.Contexts, err = parseTokens(contexts); err != nil {
 			return err
 		}
-		for _, h := range hits {
-			percent, err := strconv.ParseFloat(h, 64)
-			if err != nil {
-				return fmt.Errorf("--hits %q: a hit rate is a percentage like 12.5", h)
-			}
-			b.Hits = append(b.Hits, percent)
+		if b.Hits, err = parseHits(hits); err != nil {
+			return err
 		}
 		if err := b.Check(); err != nil {
 			return err
@@ -86,9 +82,7 @@ at 87.5 %); what is larger than --memory is skipped, and the report says so.`,
 			f.serve = append(f.serve, "--link-rate", rate.Rate(b.Link).String())
 		}
 		f.shm = slices.Contains(b.Transports, "shm")
-		if b.Memory = int64(memory); b.Memory == 0 {
-			b.Memory = bench.AvailableMemory() - 1<<30
-		}
+		b.Memory = memoryOr(memory)
 		s, err := f.open(cmd.Context())
 		if err != nil {
 			return err
@@ -118,6 +112,18 @@ func parseTokens(texts []string) (ns []int, err error) {
 		ns = append(ns, n*factor)
 	}
 	return ns, nil
+}
+
+// parseHits reads hit rates in percent.
+func parseHits(texts []string) (hits []float64, err error) {
+	for _, text := range texts {
+		h, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return nil, fmt.Errorf("--hits %q: a hit rate is a percentage like 12.5", text)
+		}
+		hits = append(hits, h)
+	}
+	return hits, nil
 }
 
 // plotted is a report with a picture.
