@@ -125,7 +125,6 @@ func (g *Gateway) deliverKV(w http.ResponseWriter, r *request, d *descriptor.Des
 	// still answered as an error, and one after them breaks the connection.
 	if err := y.WriteTo(r.Context(), w); err != nil {
 		h.Del("X-Kv-Matched")
-		h.Del("X-Kv-Granted-Rate")
 		return err
 	}
 	return nil

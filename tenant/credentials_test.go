@@ -271,6 +271,7 @@ func TestRootPairAtOnce(t *testing.T) {
 func FuzzCredentials(f *testing.F) {
 	f.Add([]byte(good))
 	f.Add([]byte("users:\n  - {name: a, tenant: t, access_key: AAA, secret_key: *secret-of-a }\n"))
+	f.Add([]byte(twoTenants + "tenants:\n  - {name: t, weight: 2, min_rate: 1Gbps, max_rate: 1.25GB/s}\n  - {name: u, weight: 0.5}\n"))
 	f.Add([]byte("a: &a [*a]\n"))
 	f.Add([]byte("? {a: b}\n: c\n"))
 	f.Add([]byte("users: !!str\n- !x {}\n"))

@@ -1,9 +1,6 @@
 package tenant
 
 import (
-	"math"
-	"strconv"
-
 	"go.yaml.in/yaml/v3"
 
 	"github.com/objcached/objcached/internal/rate"
@@ -72,7 +69,8 @@ func hasTenant(users []Identity, name string) bool {
 
 func weight(n *yaml.Node) (float64, error) {
 	if n.Kind == yaml.ScalarNode && (n.ShortTag() == "!!int" || n.ShortTag() == "!!float") {
-		if x, err := strconv.ParseFloat(n.Value, 64); err == nil && x > 0 && x <= maxWeight && !math.IsNaN(x) {
+		var x float64
+		if err := n.Decode(&x); err == nil && x > 0 && x <= maxWeight {
 			return x, nil
 		}
 	}
@@ -84,7 +82,7 @@ func rateOf(n *yaml.Node, what string) (float64, error) {
 	if n == nil {
 		return 0, nil
 	}
-	if n.Kind == yaml.ScalarNode {
+	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" {
 		if r, err := rate.Parse(n.Value); err == nil && r > 0 {
 			return float64(r), nil
 		}

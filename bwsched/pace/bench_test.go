@@ -114,3 +114,31 @@ func BenchmarkPaceAccuracy(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkLateness sleeps for 100 µs at a time and reports how late it wakes,
+// by the pacer's clock and by a timer of the runtime.
+func BenchmarkLateness(b *testing.B) {
+	const d = 100 * time.Microsecond
+	late := func(b *testing.B, sleep func()) {
+		var total time.Duration
+		n := 0
+		for b.Loop() {
+			start := time.Now()
+			sleep()
+			total += time.Since(start) - d
+			n++
+		}
+		b.ReportMetric(float64(total.Microseconds())/float64(n), "µs-late")
+	}
+	b.Run("pacer", func(b *testing.B) {
+		done := make(chan struct{})
+		go func() { // its thread ends with it
+			defer close(done)
+			c := systemClock()
+			c.Begin()
+			late(b, func() { c.SleepUntil(c.Now() + int64(d)) })
+		}()
+		<-done
+	})
+	b.Run("time.Sleep", func(b *testing.B) { late(b, func() { time.Sleep(d) }) })
+}

@@ -90,7 +90,8 @@ type group struct {
 	t      *account
 	lo, hi int
 	frozen bool
-	least  float64 // guaranteed, in bytes per second, and no more than it can use
+	least  float64 // guaranteed, in bytes per second
+	asked  bool    // least is no more than the policy would give it
 	most   float64
 	want   float64 // what it is to have, if it has less or more
 }
@@ -121,7 +122,15 @@ func (p *planner) plan(cfg *Config, flows []*Flow, ts *tenants) {
 			}
 			got := sum(p.rates[g.lo:g.hi])
 			g.want = got
-			switch slack := 1e-9 * cfg.Capacity; {
+			slack := 1e-9 * cfg.Capacity
+			if got < g.least-slack && !g.asked {
+				// A minimum is for those who can use it: the policy may give less.
+				g.asked = true
+				scratch := p.someRates[:g.hi-g.lo] // the shares are in p.rates by now
+				p.split(cfg.Policy, g.least, p.flows[g.lo:g.hi], scratch)
+				g.least = min(g.least, sum(scratch))
+			}
+			switch {
 			case got > g.most+slack:
 				g.want = g.most
 				excess += got - g.most
@@ -174,11 +183,7 @@ func (p *planner) group(cfg *Config, flows []*Flow, ts *tenants) {
 		if g.t.Weight > 0 {
 			g.least += g.t.Weight / weights * max(0, cfg.Capacity-least)
 		}
-		if g.least = min(g.least, g.most); g.least > 0 {
-			// A minimum is for those who can use it: the policy may give less.
-			p.split(cfg.Policy, g.least, p.flows[g.lo:g.hi], p.rates[g.lo:g.hi])
-			g.least = sum(p.rates[g.lo:g.hi])
-		}
+		g.least = min(g.least, g.most)
 	}
 }
 
