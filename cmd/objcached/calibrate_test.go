@@ -92,3 +92,36 @@ func TestWriteProfile(t *testing.T) {
 		t.Error("no file, no error")
 	}
 }
+
+// TestServeProfile: a profile sets what no flag does.
+func TestServeProfile(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "p.json")
+	if err := os.WriteFile(name, []byte(`{"version": 1, "mode_threshold_bytes": 4096, "margin_bytes_per_s": 1e6,
+		"compute_windows": [{"class": "a", "layers": 2, "layer_bytes": 10, "layer_compute_us": 5}]}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args      []string
+		threshold size
+		margin    float64
+	}{
+		{nil, 4096, 1e6},
+		{[]string{"--mode-threshold", "7"}, 7, 1e6},
+		{[]string{"--margin", "2MB/s"}, 4096, 2e6},
+	} {
+		var f serveFlags
+		cmd := f.command()
+		if err := cmd.ParseFlags(append([]string{"--data", "x", "--profile", name}, c.args...)); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.useProfile(cmd); err != nil || f.threshold != c.threshold || float64(f.Margin) != c.margin || f.Calibration == nil {
+			t.Errorf("%v: threshold %v, margin %v, %v", c.args, f.threshold, f.Margin, err)
+		}
+	}
+	cmd := serveCommand()
+	cmd.SetArgs([]string{"--data", t.TempDir(), "--profile", name + "x"})
+	cmd.SilenceUsage, cmd.SilenceErrors = true, true
+	if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "--profile") {
+		t.Error(err)
+	}
+}

@@ -40,7 +40,7 @@ var rules = map[string]rule{
 	"transport/stream":        {own: []string{"transport"}, why: "one transport"},
 	"transport/shm":           {own: []string{"transport"}, why: "one transport"},
 	"transport/transporttest": {own: []string{"transport"}, why: "the contract, apart from any transport"},
-	"deliver":                 {own: []string{"descriptor", "agg", "storage", "bwsched/pace", "transport/..."}, why: "the data path sees interfaces, no backend and no HTTP"},
+	"deliver":                 {own: []string{"descriptor", "agg", "storage", "bwsched/pace", "bwsched/profile", "transport/..."}, why: "the data path sees interfaces, no backend and no HTTP"},
 
 	"storage":               {own: []string{"checksum"}, why: "the interfaces"},
 	"storage/meta":          {why: "a small interface"},

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/objcached/objcached/bwsched/profile"
 	"github.com/objcached/objcached/deliver"
 	"github.com/objcached/objcached/descriptor"
 	"github.com/objcached/objcached/gateway"
@@ -53,6 +54,10 @@ type Options struct {
 	Policy   string        // see bwsched.Names
 	Margin   rate.Rate     // of policy cal-stall-opt
 	Epoch    time.Duration // how long the paper's policies hold rates; 0: pace.Config's default
+	// Calibration is what objcached calibrate found out: curves for policies that
+	// learn, classes and compute windows. Its threshold and margin are not looked
+	// at here: see ModeThreshold and Margin. nil: nothing is known.
+	Calibration *profile.Profile
 	// ShmListen is the path of the Unix socket that takes clients' memory;
 	// empty: none. ShmBytes is the most they may register; 0: shm.Config's default.
 	ShmListen string
@@ -125,7 +130,7 @@ func Open(ctx context.Context, o Options, notices io.Writer) (_ *Server, err err
 	if link != nil {
 		registerLink(reg, o.Policy, link.Stats)
 	}
-	data := deliver.New(store, deliver.Config{Threshold: o.ModeThreshold, Observer: newDeliveries(reg), Link: link})
+	data := deliver.New(store, deliver.Config{Threshold: o.ModeThreshold, Observer: newDeliveries(reg), Link: link, Profile: o.Calibration})
 	return New(Config{
 		Gateway: gateway.Config{
 			Store: store, Memory: mem, Tenants: users, Domains: o.Domains, Region: o.Region,
