@@ -168,15 +168,15 @@ func TestBenchTTFTCommand(t *testing.T) {
 }
 
 // TestBenchTTFTCap plays under a cap, against a store that the command starts:
-// 2 Gbps is half of what the prefix needs, and the rate says so.
+// 0.5 Gbps is a quarter of what the prefix needs, and the rate says so.
 func TestBenchTTFTCap(t *testing.T) {
-	text, err := runBench(t, "ttft", "--data", t.TempDir(), "--contexts", "4K", "--hits", "87.5", "--g", "16", "--scale", "16",
-		"--transport", "shm", "--rounds", "1", "--memory", "1GiB", "--cap-gbps", "2", "--json", "-")
+	text, err := runBench(t, "ttft", "--data", t.TempDir(), "--contexts", "4K", "--hits", "87.5", "--g", "16", "--scale", "32",
+		"--transport", "shm", "--rounds", "1", "--memory", "1GiB", "--cap-gbps", "0.5", "--json", "-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var r bench.TTFTReport
-	if err := json.Unmarshal([]byte(text), &r); err != nil || len(r.Rows) != 1 || r.LinkBytesPerSecond != 250e6 {
+	if err := json.Unmarshal([]byte(text), &r); err != nil || len(r.Rows) != 1 || r.LinkBytesPerSecond != 62.5e6 {
 		t.Fatalf("%s, %v", text, err)
 	}
 	for _, row := range r.Rows {
