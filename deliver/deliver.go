@@ -13,6 +13,7 @@ import (
 
 	"github.com/objcached/objcached/agg"
 	"github.com/objcached/objcached/bwsched/pace"
+	"github.com/objcached/objcached/bwsched/profile"
 	"github.com/objcached/objcached/descriptor"
 	"github.com/objcached/objcached/storage"
 	"github.com/objcached/objcached/transport"
@@ -44,6 +45,9 @@ type Config struct {
 
 	// Link paces deliveries (see Delivery.Schedule); nil: as fast as they go.
 	Link *pace.Link
+	// Profile knows the compute windows of requests that do not say theirs, and
+	// everyone's class; nil knows nothing.
+	Profile *profile.Profile
 
 	Observer Observer         // default: none
 	Now      func() time.Time // default time.Now; only for the Observer's durations

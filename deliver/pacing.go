@@ -15,8 +15,9 @@ import (
 // tenant's; without one it does nothing. It is called once, before the first
 // byte is asked for. Too many deliveries are a *descriptor.BusyError.
 //
-// In layer mode a compute window (layer_compute_us) puts the delivery under the
-// link's policy; chunk mode and deliveries without one get a fair share (§3.4).
+// In layer mode a compute window (layer_compute_us, or else that of
+// Config.Profile) puts the delivery under the link's policy; chunk mode and
+// deliveries without one get a fair share (§3.4).
 func (y *Delivery) Schedule(ctx context.Context, tenant string) error {
 	if y.d.cfg.Link == nil || y.Size() == 0 {
 		return nil
@@ -25,6 +26,8 @@ func (y *Delivery) Schedule(ctx context.Context, tenant string) error {
 		Layers: y.desc.LayerCount, Compute: computeWindow(y.desc.LayerComputeMicros)}
 	if y.mode == descriptor.Chunk {
 		spec.Mode = pace.Chunk
+	} else {
+		spec.Class, spec.Compute = y.d.cfg.Profile.Resolve(y.desc.NumLayers, spec.LayerBytes, spec.Compute)
 	}
 	flow, err := y.d.cfg.Link.Join(ctx, spec)
 	var busy *pace.BusyError

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/objcached/objcached/bwsched"
+	"github.com/objcached/objcached/internal/rate"
 	"github.com/objcached/objcached/internal/server"
 	"github.com/objcached/objcached/storage"
 )
@@ -26,11 +27,12 @@ const (
 type serveFlags struct {
 	server.Options
 	capacity, volumeSize, scrubRate, threshold, shmBytes, aggSize size
-	verify, logFormat, logLevel                                   string
+	verify, logFormat, logLevel, profile                          string
 }
 
-func serveCommand() *cobra.Command {
-	var f serveFlags
+func serveCommand() *cobra.Command { return new(serveFlags).command() }
+
+func (f *serveFlags) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve --data DIR",
 		Short: "Serve S3 and the KV requests on a directory",
@@ -76,6 +78,9 @@ finish and closes the store; a second signal ends the program at once.`,
   # KV deliveries share 10 Gbps so that prefills wait least
   objcached serve --data ./data --link-rate 10Gbps --policy ttft-opt
 
+  # The same, by what objcached calibrate found out about this machine
+  objcached serve --data ./data --link-rate 10Gbps --profile profile.json
+
   # Read every block again once a week, at 100 MiB/s
   objcached serve --data ./data --scrub-interval 168h --scrub-rate 100MiB
 
@@ -84,6 +89,9 @@ finish and closes the store; a second signal ends the program at once.`,
   curl http://127.0.0.1:9001/healthz`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.useProfile(cmd); err != nil {
+				return err
+			}
 			if err := f.finish(cmd.ErrOrStderr()); err != nil {
 				return err
 			}
@@ -111,6 +119,7 @@ finish and closes the store; a second signal ends the program at once.`,
 	f.Margin = 5e9 / 8
 	fl.Var(&f.Margin, "margin", "what cal-stall-opt adds to the rates at which transfers hide behind computing")
 	fl.DurationVar(&f.Epoch, "epoch", 50*time.Millisecond, "how long rates hold; ttft-opt also plans at every arrival, first layer and finish")
+	fl.StringVar(&f.profile, "profile", "", "file that objcached calibrate wrote: mode threshold and margin, unless their flags are given, curves, and compute windows of requests that do not say theirs")
 	fl.StringVar(&f.ShmListen, "shm-listen", "", "path of a Unix socket, made with mode 0600, at which clients on this host hand over memory for layers to be put into; empty for none")
 	fl.Var(&f.shmBytes, "shm-bytes", "most memory that clients may hand over (default half of the machine's)")
 	fl.Var(&f.capacity, "capacity", "most that the store may take (default: 90 % of what is free)")
@@ -129,6 +138,23 @@ finish and closes the store; a second signal ends the program at once.`,
 		panic(err) // the flag is defined above
 	}
 	return cmd
+}
+
+// useProfile reads the profile. Flags that were given win over it.
+func (f *serveFlags) useProfile(cmd *cobra.Command) (err error) {
+	if f.profile == "" {
+		return nil
+	}
+	if f.Calibration, err = readProfile(f.profile); err != nil {
+		return fmt.Errorf("--profile: %w", err)
+	}
+	if t := f.Calibration.ModeThreshold; t != nil && !cmd.Flags().Changed("mode-threshold") {
+		f.threshold = size(*t)
+	}
+	if m := f.Calibration.Margin; m != nil && !cmd.Flags().Changed("margin") {
+		f.Margin = rate.Rate(*m)
+	}
+	return nil
 }
 
 // finish turns the flags and the environment into options.

@@ -33,7 +33,8 @@ var rules = map[string]rule{
 	"bwsched":     {why: "a policy is a function of requests"},
 	"bwsched/sim": {own: []string{"bwsched"}, why: "plays policies, and knows nothing that delivers"},
 
-	"bwsched/pace": {own: []string{"bwsched"}, why: "holds callers to rates, and knows neither bytes nor where they come from"},
+	"bwsched/profile": {own: []string{"bwsched"}, why: "what calibration writes and a server reads, apart from both"},
+	"bwsched/pace":    {own: []string{"bwsched"}, why: "holds callers to rates, and knows neither bytes nor where they come from"},
 
 	"transport":               {why: "an interface; transports lie below it"},
 	"transport/stream":        {own: []string{"transport"}, why: "one transport"},
@@ -41,7 +42,7 @@ var rules = map[string]rule{
 	"transport/shm":           {own: []string{"transport", "transport/registry"}, why: "one transport"},
 	"transport/fabric":        {own: []string{"transport", "transport/registry", "transport/fabric/device"}, why: "one transport; the only code of ours with C in it, behind a build tag"},
 	"transport/transporttest": {own: []string{"transport"}, why: "the contract, apart from any transport"},
-	"deliver":                 {own: []string{"descriptor", "agg", "storage", "bwsched/pace", "transport/..."}, why: "the data path sees interfaces, no backend and no HTTP"},
+	"deliver":                 {own: []string{"descriptor", "agg", "storage", "bwsched/pace", "bwsched/profile", "transport/..."}, why: "the data path sees interfaces, no backend and no HTTP"},
 
 	"transport/fabric/device":            {why: "finds hardware by the name of an interface; doctor asks it without libfabric"},
 	"transport/fabric/device/devicetest": {own: []string{"transport/fabric/device"}, why: "the hardware of other machines, for tests"},
@@ -60,7 +61,7 @@ var rules = map[string]rule{
 
 	"client":            {own: []string{"descriptor", "transport/...", "internal/lowwater"}, why: "users import it; the server must not come along"},
 	"client/clienttest": {why: "a store for tests that knows only the wire, and shares no code with either side"},
-	"bench":             {own: []string{"client", "descriptor", "checksum", "internal/lowwater"}, why: "measures through the client, as a user does"},
+	"bench":             {own: []string{"client", "descriptor", "checksum", "internal/lowwater", "bwsched", "bwsched/sim", "bwsched/profile"}, why: "measures through the client, as a user does, beside what the model predicts"},
 
 	"conformance": {own: []string{"client", "descriptor", "internal/serverproc"}, blackBox: true, why: "black box: knows only the wire"},
 	"e2e":         {own: []string{"client", "descriptor", "internal/serverproc"}, blackBox: true, why: "black box: knows only the binary"},
@@ -93,6 +94,7 @@ var restrictions = []restriction{
 	{path: "github.com/Mellanox/rdmamap", only: []string{"transport/fabric/device"}, why: "one place knows how interfaces and RDMA devices belong together"},
 	{path: "github.com/aws/...", only: []string{"conformance", "e2e", "bench"}, tests: true, why: "an SDK is a client's affair"},
 	{path: "github.com/minio/minio-go/...", only: []string{"client", "conformance", "e2e", "bench"}, tests: true, why: "an SDK is a client's affair"},
+	{path: "gonum.org/v1/plot/...", only: []string{"bench"}, why: "pictures are of results"},
 	{path: "github.com/prometheus/...", only: []string{"cmd/...", "internal/...", "gateway"}, tests: true, why: "code below reports by plain values and callbacks"},
 	{path: "net/http", only: []string{"cmd/...", "internal/...", "gateway/...", "client/...", "conformance", "e2e", "bench"}, tests: true, why: "the data path and the stores know nothing of HTTP"},
 }

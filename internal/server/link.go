@@ -24,6 +24,9 @@ func openLink(o Options, limits map[string]tenant.Limits) (*pace.Link, error) {
 	if err != nil {
 		return nil, err
 	}
+	if c := o.Calibration; c != nil && c.Curves != nil {
+		bwsched.UseCurves(policy, c.Curves) // nobody observes them: they stay as they were read
+	}
 	cfg := pace.Config{Capacity: float64(o.LinkRate), Policy: policy, Epoch: o.Epoch, Tenants: make(map[string]pace.Limits, len(limits))}
 	for name, l := range limits {
 		cfg.Tenants[name] = pace.Limits(l)

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/objcached/objcached/bwsched/profile"
 	"github.com/objcached/objcached/deliver"
 	"github.com/objcached/objcached/descriptor"
 	"github.com/objcached/objcached/gateway"
@@ -56,6 +57,10 @@ type Options struct {
 	Policy   string        // see bwsched.Names
 	Margin   rate.Rate     // of policy cal-stall-opt
 	Epoch    time.Duration // how long the paper's policies hold rates; 0: pace.Config's default
+	// Calibration is what objcached calibrate found out: curves for policies that
+	// learn, classes and compute windows. Its threshold and margin are not looked
+	// at here: see ModeThreshold and Margin. nil: nothing is known.
+	Calibration *profile.Profile
 	// ShmListen is the path of the Unix socket that takes clients' memory;
 	// empty: none. ShmBytes is the most they may register, by whatever transport;
 	// 0: half of the machine's.
@@ -114,7 +119,7 @@ func Open(ctx context.Context, o Options, notices io.Writer) (_ *Server, err err
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registerStore(reg, store.Stats)
-	data := deliver.New(store, deliver.Config{Threshold: o.ModeThreshold, AggBytes: o.AggSize, Observer: newDeliveries(reg), Link: link})
+	data := deliver.New(store, deliver.Config{Threshold: o.ModeThreshold, AggBytes: o.AggSize, Observer: newDeliveries(reg), Link: link, Profile: o.Calibration})
 	transports := o.Transports
 	if o.ShmListen != "" { // first: where it can be had, nothing is faster
 		transports = append([]OpenTransport{openShm(o.ShmListen)}, transports...)
