@@ -119,6 +119,9 @@ func (g *Gateway) copyObject(w http.ResponseWriter, r *request) error {
 		return invalidArgument("x-amz-metadata-directive", d, "Unknown metadata directive.")
 	}
 	alg := src.info.Checksum.Algorithm
+	if alg == checksum.None {
+		alg = defaultChecksum
+	}
 	if v := r.Header.Get(checksum.HeaderAlgorithm); v != "" {
 		a, ok := checksum.Parse(v)
 		if !ok {

@@ -144,6 +144,9 @@ func toAPIError(r *request, err error) *apiError {
 		if errors.Is(err, m.err) {
 			e := fail(m.code, "%s", m.message)
 			e.Cause = err
+			if why := (*storage.InvalidError)(nil); errors.As(err, &why) {
+				e.Message = why.Reason
+			}
 			switch m.code {
 			case "NoSuchKey":
 				e.with("Key", r.Key)

@@ -25,6 +25,14 @@ var (
 	ErrClosed           = errors.New("store is closed")
 )
 
+// InvalidError is an ErrInvalidRequest whose reason the client should read.
+type InvalidError struct{ Reason string }
+
+func (e *InvalidError) Error() string { return "invalid request: " + e.Reason }
+
+// Is makes every InvalidError an ErrInvalidRequest.
+func (e *InvalidError) Is(target error) bool { return target == ErrInvalidRequest }
+
 // CorruptError reports a block whose bytes do not match their CRC32C.
 type CorruptError struct {
 	Bucket, Key string

@@ -76,8 +76,9 @@ type ObjectInfo struct {
 	Headers map[string]string
 	// UserMeta is by lower-case name without the "x-amz-meta-" prefix.
 	UserMeta map[string]string
-	Checksum checksum.Sum // zero if none was given
+	Checksum checksum.Sum // zero if none is kept
 	Parts    int          // number of parts of a multipart object, else 0
+	Layout   PartLayout   // of a multipart object, else nil; not in a listing
 	Chain    Chain
 }
 
@@ -195,19 +196,20 @@ type PartOptions struct {
 	Checksum func() checksum.Sum
 }
 
-// CompletedPart names a part in CompleteUpload. A non-empty checksum must
-// match the stored one.
+// CompletedPart names a part in CompleteUpload. A checksum that is not zero
+// must be the stored one; its Type does not count.
 type CompletedPart struct {
 	Number   int
 	ETag     string
-	Checksum string // base64, of the upload's algorithm; empty: not given
+	Checksum checksum.Sum
 }
 
 // Upload describes an unfinished multipart upload.
 type Upload struct {
 	Key, ID   string
 	Initiated time.Time
-	// Algorithm and Type say what checksum the completed object will carry.
+	// Algorithm and Type say what checksum was asked for of the completed
+	// object. Without one, it has a CRC64NVME if all its parts do.
 	Algorithm checksum.Algorithm
 	Type      checksum.Type
 }
@@ -215,8 +217,9 @@ type Upload struct {
 // CompleteOptions guards a completion.
 type CompleteOptions struct {
 	Cond Condition
-	// Checksum, if set, is the full checksum the client expects; a different
-	// result is ErrBadDigest.
+	// Checksum, if its Value is set, is the checksum the client expects of the
+	// object; a different result is ErrBadDigest. An algorithm or a type that is
+	// not the upload's is ErrInvalidRequest.
 	Checksum checksum.Sum
 	// Size, if positive, is the total size the client expects, else ErrInvalidRequest.
 	Size int64
@@ -247,12 +250,15 @@ type Multipart interface {
 	PutPart(ctx context.Context, bucket, key, id string, number int, body io.Reader, o PartOptions) (Part, error)
 	// CompleteUpload checks order (ErrInvalidPartOrder), presence and ETag
 	// (ErrInvalidPart), and that every part but the last has 5 MiB
-	// (ErrEntityTooSmall). Repeating a completed upload is ErrNoSuchUpload.
+	// (ErrEntityTooSmall). Completing an upload again with the same parts gives
+	// the object again, as long as the key holds what the upload made of it;
+	// after that it is ErrNoSuchUpload.
 	CompleteUpload(ctx context.Context, bucket, key, id string, parts []CompletedPart, o CompleteOptions) (ObjectInfo, error)
 	AbortUpload(ctx context.Context, bucket, key, id string) error
 	ListParts(ctx context.Context, bucket, key, id string, after, max int) (PartPage, error)
-	// ListUploads pages by (key, upload id); o.After is the key marker and
-	// afterID the upload id marker.
+	// ListUploads pages by (key, upload id), and uploads of one key are in the
+	// order in which they were created; o.After is the key marker and afterID
+	// the upload id marker.
 	ListUploads(ctx context.Context, bucket string, o ListOptions, afterID string) (UploadPage, error)
 }
 

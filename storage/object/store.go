@@ -53,8 +53,12 @@ type Options struct {
 	OnCorrupt func(*storage.CorruptError)
 }
 
-// Version is the version of the encodings in meta. A store of a newer one is refused.
-const Version = 1
+// Version is the version of the encodings in meta. A store of a newer one is
+// refused; one of an older is read as it is and from then on written in this.
+//
+//	1  the first
+//	2  descriptions may end with fields (fields.go) and have short checksums
+const Version = 2
 
 // Store implements storage.Store and storage.MultiOpener.
 type Store struct {
@@ -62,7 +66,8 @@ type Store struct {
 	blob blob.Store
 	o    Options
 
-	randMu sync.Mutex
+	randMu     sync.Mutex
+	lastUpload uint64 // the time in the newest upload id; under randMu
 
 	nameMu   sync.RWMutex // held by the removal of a bucket's name, shared by look-ups in sys
 	bucketMu sync.RWMutex
@@ -199,7 +204,8 @@ func (s *Store) identify(ctx context.Context) error {
 		return err
 	}
 	d := decoder{b: v}
-	if ver := d.byte(); ver > Version {
+	ver := d.byte()
+	if ver > Version {
 		return fmt.Errorf("object: the store has version %d, this program knows up to %d", ver, Version)
 	}
 	s.uuid = d.str()
@@ -209,7 +215,14 @@ func (s *Store) identify(ctx context.Context) error {
 	if s.o.UUID != "" && s.o.UUID != s.uuid {
 		return fmt.Errorf("object: the metadata belongs to store %s, not %s", s.uuid, s.o.UUID)
 	}
-	return nil
+	if ver == Version {
+		return nil
+	}
+	// Before the first record that an older program would take for damaged.
+	var b meta.Batch
+	b.IfEqual(key, v)
+	b.Set(key, appendString([]byte{Version}, s.uuid))
+	return s.meta.Apply(ctx, sysPartition, &b)
 }
 
 // restore tells the byte store what is live. The garbage that an earlier run

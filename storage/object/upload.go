@@ -3,6 +3,7 @@ package object
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -85,7 +86,7 @@ func (s *Store) CreateUpload(ctx context.Context, bucket, key string, o storage.
 	if err != nil {
 		return storage.Upload{}, err
 	}
-	id, err := s.newID()
+	id, err := s.newUploadID()
 	if err != nil {
 		return storage.Upload{}, err
 	}
@@ -105,6 +106,20 @@ func (s *Store) CreateUpload(ctx context.Context, bucket, key string, o storage.
 		return storage.Upload{}, err
 	}
 	return u.public(), nil
+}
+
+// newUploadID makes an id whose first half is the time, later for every call
+// in this process: the uploads of a key are listed in the order of creation.
+func (s *Store) newUploadID() (ID, error) {
+	id, err := s.newID()
+	if err != nil {
+		return id, err
+	}
+	s.randMu.Lock()
+	defer s.randMu.Unlock()
+	s.lastUpload = max(s.lastUpload+1, uint64(s.o.Now().UnixNano()))
+	binary.BigEndian.PutUint64(id[:], s.lastUpload)
+	return id, nil
 }
 
 // settle applies what fill adds to a batch that is conditional on the bucket,
