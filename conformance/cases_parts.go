@@ -6,6 +6,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/minio/minio-go/v7"
 )
 
 // partCases look at multipart objects part by part.
@@ -59,6 +64,50 @@ func partCases() []kase {
 			g, err := c.Get(e.ctx, b, "k", getOpts{Checksum: true, Part: 2})
 			e.ok(err)
 			e.same(g.Body, bodies[1])
+		}),
+		one("multipart/GetObjectAttributes/minio-go", func(e *env) {
+			b := e.bucket()
+			bodies := [][]byte{data(1, minPart+1), data(2, 4321)}
+			e.sums(b, "k", "SHA256", bodies)
+			a, err := e.minio.core.GetObjectAttributes(e.ctx, b, "k", minio.ObjectAttributesOptions{})
+			e.ok(err)
+			equal(e, "ETag", a.ETag, multipartETag(bodies))
+			equal(e, "size", a.ObjectSize, minPart+1+4321)
+			equal(e, "checksum", a.Checksum.ChecksumSHA256, composite("SHA256", bodies)+"-2")
+			equal(e, "parts", a.ObjectParts.PartsCount, 2)
+			for i, p := range a.ObjectParts.Parts {
+				equal(e, "size of the part", p.Size, len(bodies[i]))
+				equal(e, "checksum of the part", p.ChecksumSHA256, sums["SHA256"](bodies[i]))
+			}
+			a, err = e.minio.core.GetObjectAttributes(e.ctx, b, "k", minio.ObjectAttributesOptions{MaxParts: 1, PartNumberMarker: 0})
+			e.ok(err)
+			equal(e, "parts of the page", len(a.ObjectParts.Parts), 1)
+			equal(e, "truncated", a.ObjectParts.IsTruncated, true)
+			_, err = e.minio.core.GetObjectAttributes(e.ctx, b, "gone", minio.ObjectAttributesOptions{})
+			e.fails(err, 404, "NoSuchKey")
+		}),
+		one("multipart/GetObjectAttributes/aws-sdk", func(e *env) {
+			b := e.bucket()
+			bodies := [][]byte{data(1, minPart+1), data(2, 4321)}
+			e.sums(b, "k", "CRC64NVME", bodies)
+			in := s3.GetObjectAttributesInput{Bucket: &b, Key: aws.String("k"), ObjectAttributes: types.ObjectAttributes("").Values()}
+			a, err := e.aws.c.GetObjectAttributes(e.ctx, &in)
+			e.ok(err)
+			equal(e, "ETag", aws.ToString(a.ETag), multipartETag(bodies))
+			equal(e, "size", aws.ToInt64(a.ObjectSize), minPart+1+4321)
+			equal(e, "storage class", a.StorageClass, types.StorageClassStandard)
+			equal(e, "checksum", aws.ToString(a.Checksum.ChecksumCRC64NVME), sums["CRC64NVME"](bytes.Join(bodies, nil)))
+			equal(e, "parts", aws.ToInt32(a.ObjectParts.TotalPartsCount), 2)
+			for i, p := range a.ObjectParts.Parts {
+				equal(e, "size of the part", aws.ToInt64(p.Size), int64(len(bodies[i])))
+				equal(e, "checksum of the part", aws.ToString(p.ChecksumCRC64NVME), sums["CRC64NVME"](bodies[i]))
+			}
+			in.MaxParts, in.PartNumberMarker = aws.Int32(1), aws.String("1")
+			a, err = e.aws.c.GetObjectAttributes(e.ctx, &in)
+			e.ok(err)
+			equal(e, "parts of the page", len(a.ObjectParts.Parts), 1)
+			equal(e, "number", aws.ToInt32(a.ObjectParts.Parts[0].PartNumber), 2)
+			equal(e, "truncated", aws.ToBool(a.ObjectParts.IsTruncated), false)
 		}),
 		one("checksum/PutObject/default", func(e *env) {
 			b := e.bucket()

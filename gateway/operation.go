@@ -89,6 +89,7 @@ var s3Operations = []operation{
 	{"PutObject", "PUT", onObject, nil, "", actWrite, (*Gateway).putObject},
 	{"GetObject", "GET", onObject, nil, "", actRead, (*Gateway).getObject},
 	{"GetObject", "GET", onObject, []string{"partNumber"}, "", actRead, (*Gateway).getObject},
+	{"GetObjectAttributes", "GET", onObject, []string{"attributes"}, "", actRead, (*Gateway).getObjectAttributes},
 	{"HeadObject", "HEAD", onObject, nil, "", actRead, (*Gateway).headObject},
 	{"HeadObject", "HEAD", onObject, []string{"partNumber"}, "", actRead, (*Gateway).headObject},
 	{"DeleteObject", "DELETE", onObject, nil, "", actWrite, (*Gateway).deleteObject},
