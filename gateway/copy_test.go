@@ -67,7 +67,7 @@ func TestCopy(t *testing.T) {
 		{"NoSuchKey", map[string]string{"x-amz-copy-source": "box/none"}},
 		{"NoSuchBucket", map[string]string{"x-amz-copy-source": "nobox/none"}},
 		{"InvalidArgument", map[string]string{"x-amz-copy-source": source, "x-amz-metadata-directive": "KEEP"}},
-		{"NotImplemented", map[string]string{"x-amz-copy-source": source, "x-amz-tagging-directive": "REPLACE"}},
+		{"InvalidArgument", map[string]string{"x-amz-copy-source": source, "x-amz-tagging-directive": "MERGE"}},
 		{"AccessDenied", map[string]string{"x-amz-copy-source": source, "x-amz-source-expected-bucket-owner": "x"}},
 		{"PreconditionFailed", map[string]string{"x-amz-copy-source": source, "x-amz-copy-source-if-match": `"x"`}},
 		{"PreconditionFailed", map[string]string{"x-amz-copy-source": source, "x-amz-copy-source-if-none-match": etag}},

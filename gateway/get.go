@@ -86,6 +86,7 @@ func readHead(h http.Header, r *request, oi *storage.ObjectInfo) (span, int, err
 		}
 	}
 	setObjectHeaders(h, oi)
+	setTagCount(h, oi)
 	for name, value := range overrides {
 		h.Set(name, value)
 	}

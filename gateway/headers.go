@@ -43,14 +43,6 @@ func checkHeaders(h http.Header) error {
 		}
 		v := values[0]
 		switch name {
-		case "X-Amz-Tagging":
-			if v != "" {
-				return notImplemented("the header x-amz-tagging")
-			}
-		case "X-Amz-Tagging-Directive":
-			if v != "COPY" {
-				return notImplemented("x-amz-tagging-directive: %s", v)
-			}
 		case "X-Amz-Acl":
 			if v != "private" && v != "bucket-owner-full-control" {
 				return notImplemented("x-amz-acl: %s", v)
@@ -119,6 +111,9 @@ func describe(h http.Header) (storage.PutOptions, error) {
 			with("Size", strconv.Itoa(total)).with("MaxSizeAllowed", strconv.Itoa(maxUserMeta))
 	}
 	var err error
+	if o.Tags, err = headerTags(h); err != nil {
+		return o, err
+	}
 	o.Chain, err = chainOf(h)
 	return o, err
 }

@@ -168,7 +168,7 @@ func TestPutRefusals(t *testing.T) {
 		{"metadata", "MetadataTooLarge", wireRequest{target: "/box/k", header: header("x-amz-meta-a", strings.Repeat("v", 2048))}},
 		{"chain", "InvalidArgument", wireRequest{target: "/box/k", header: header("x-kv-parent", "p")}},
 		{"chain index", "InvalidArgument", wireRequest{target: "/box/k", header: header("x-kv-index", "-1")}},
-		{"tagging", "NotImplemented", wireRequest{target: "/box/k", header: header("x-amz-tagging", "a=b")}},
+		{"tagging", "InvalidArgument", wireRequest{target: "/box/k", header: header("x-amz-tagging", "a=b&a=c")}},
 		{"acl", "NotImplemented", wireRequest{target: "/box/k", header: header("x-amz-acl", "public-read")}},
 		{"grant", "NotImplemented", wireRequest{target: "/box/k", header: header("x-amz-grant-read", "id=x")}},
 		{"SSE", "NotImplemented", wireRequest{target: "/box/k", header: header("x-amz-server-side-encryption", "AES256")}},

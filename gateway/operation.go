@@ -73,6 +73,9 @@ var s3Operations = []operation{
 	{"HeadBucket", "HEAD", onBucket, nil, "", actList, (*Gateway).headBucket},
 	{"DeleteBucket", "DELETE", onBucket, nil, "", actDrop, (*Gateway).deleteBucket},
 	{"GetBucketLocation", "GET", onBucket, []string{"location"}, "", actList, (*Gateway).getBucketLocation},
+	{"PutBucketTagging", "PUT", onBucket, []string{"tagging"}, "", actWrite, (*Gateway).putBucketTagging},
+	{"GetBucketTagging", "GET", onBucket, []string{"tagging"}, "", actList, (*Gateway).getBucketTagging},
+	{"DeleteBucketTagging", "DELETE", onBucket, []string{"tagging"}, "", actWrite, (*Gateway).deleteBucketTagging},
 	{"ListMultipartUploads", "GET", onBucket, []string{"uploads"}, "", actList, (*Gateway).listUploads},
 	{"ListObjectsV2", "GET", onBucket, []string{"list-type"}, "", actList, (*Gateway).listObjectsV2},
 	{"ListObjects", "GET", onBucket, nil, "", actList, (*Gateway).listObjects},
@@ -84,6 +87,10 @@ var s3Operations = []operation{
 	{"CompleteMultipartUpload", "POST", onObject, []string{"uploadId"}, "", actWrite, (*Gateway).completeUpload},
 	{"AbortMultipartUpload", "DELETE", onObject, []string{"uploadId"}, "", actWrite, (*Gateway).abortUpload},
 	{"ListParts", "GET", onObject, []string{"uploadId"}, "", actList, (*Gateway).listParts},
+
+	{"PutObjectTagging", "PUT", onObject, []string{"tagging"}, "", actWrite, (*Gateway).putObjectTagging},
+	{"GetObjectTagging", "GET", onObject, []string{"tagging"}, "", actRead, (*Gateway).getObjectTagging},
+	{"DeleteObjectTagging", "DELETE", onObject, []string{"tagging"}, "", actWrite, (*Gateway).deleteObjectTagging},
 
 	{"CopyObject", "PUT", onObject, nil, "X-Amz-Copy-Source", actWrite, (*Gateway).copyObject},
 	{"PutObject", "PUT", onObject, nil, "", actWrite, (*Gateway).putObject},

@@ -11,6 +11,7 @@ var (
 	ErrBucketExists     = errors.New("bucket exists")
 	ErrBucketNotEmpty   = errors.New("bucket not empty")
 	ErrNoSuchKey        = errors.New("no such key")
+	ErrNoSuchConfig     = errors.New("the bucket has no such setting")
 	ErrNoSuchUpload     = errors.New("no such upload")
 	ErrInvalidPart      = errors.New("invalid part")
 	ErrInvalidPartOrder = errors.New("parts not in ascending order")

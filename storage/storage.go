@@ -52,6 +52,13 @@ type Buckets interface {
 	// unfinished upload. A put under way either lands before the bucket is
 	// found non-empty or fails with ErrNoSuchBucket; it never lands in limbo.
 	DeleteBucket(ctx context.Context, name string) error
+	// BucketConfig returns the value that SetBucketConfig kept under a name, or
+	// ErrNoSuchConfig. The caller owns it.
+	BucketConfig(ctx context.Context, bucket, name string) ([]byte, error)
+	// SetBucketConfig keeps a value of at most MaxBucketConfig bytes, durably
+	// and until the bucket is deleted; nil removes it. A bucket that has
+	// nothing else is empty.
+	SetBucketConfig(ctx context.Context, bucket, name string, value []byte) error
 	// ListBuckets returns every bucket in name order.
 	ListBuckets(ctx context.Context) ([]Bucket, error)
 }
@@ -76,6 +83,7 @@ type ObjectInfo struct {
 	Headers map[string]string
 	// UserMeta is by lower-case name without the "x-amz-meta-" prefix.
 	UserMeta map[string]string
+	Tags     []Tag        // not in a listing
 	Checksum checksum.Sum // zero if none is kept
 	Parts    int          // number of parts of a multipart object, else 0
 	Layout   PartLayout   // of a multipart object, else nil; not in a listing
@@ -94,6 +102,7 @@ type PutOptions struct {
 	Size     int64 // exact number of bytes the body will give; never negative
 	Headers  map[string]string
 	UserMeta map[string]string
+	Tags     []Tag
 	Chain    Chain
 	Cond     Condition
 	// Checksum is called once, after the body has ended with io.EOF and before
@@ -120,6 +129,9 @@ type Objects interface {
 	// Delete removes the object. A missing key is ErrNoSuchKey (S3's 204 for it
 	// is the caller's affair).
 	Delete(ctx context.Context, bucket, key string, c Condition) error
+	// SetTags replaces an object's tags and nothing else of it, durably. The
+	// object's time and ETag stay; a missing key is ErrNoSuchKey.
+	SetTags(ctx context.Context, bucket, key string, tags []Tag) error
 }
 
 // ReadHint tells a backend what a read is for. The zero value is an ordinary read.
@@ -244,7 +256,7 @@ type UploadPage struct {
 // Multipart stores an object in parts. Completing moves no bytes: the object
 // becomes a list of the parts' extents.
 type Multipart interface {
-	// CreateUpload uses o.Headers, UserMeta and Chain; alg and typ may be zero.
+	// CreateUpload uses o.Headers, UserMeta, Tags and Chain; alg and typ may be zero.
 	CreateUpload(ctx context.Context, bucket, key string, o PutOptions, alg checksum.Algorithm, typ checksum.Type) (Upload, error)
 	GetUpload(ctx context.Context, bucket, key, id string) (Upload, error)
 	PutPart(ctx context.Context, bucket, key, id string, number int, body io.Reader, o PartOptions) (Part, error)

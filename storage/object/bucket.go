@@ -269,7 +269,7 @@ func (s *Store) DeleteBucket(ctx context.Context, name string) error {
 		}
 		return toStorage(err)
 	}
-	if err := s.setMarker(ctx, b, closing, nil); err != nil {
+	if err := s.endPartition(ctx, b, closing); err != nil {
 		return toStorage(err)
 	}
 	s.nameMu.Lock()
@@ -286,6 +286,22 @@ func (s *Store) setMarker(ctx context.Context, b *bucket, from, to []byte) error
 		batch.Delete(markerKey)
 	} else {
 		batch.Set(markerKey, to)
+	}
+	return s.meta.Apply(ctx, b.part, &batch)
+}
+
+// endPartition deletes the marker, and with it the bucket's settings: what is
+// left of a partition without a marker nobody would look for.
+func (s *Store) endPartition(ctx context.Context, b *bucket, marker []byte) error {
+	var batch meta.Batch
+	batch.IfEqual(markerKey, marker)
+	batch.Delete(markerKey)
+	err := s.meta.Scan(ctx, b.part, []byte{keyConfig}, []byte{keyConfig + 1}, func(k, _ []byte) (bool, error) {
+		batch.Delete(bytes.Clone(k))
+		return true, nil
+	})
+	if err != nil {
+		return err
 	}
 	return s.meta.Apply(ctx, b.part, &batch)
 }

@@ -77,7 +77,8 @@ func appendDescription(dst []byte, info *storage.ObjectInfo) []byte {
 	dst = appendString(dst, info.Chain.Parent)
 	dst = binary.AppendVarint(dst, info.Chain.Index)
 	dst = appendMap(dst, info.Headers)
-	return appendMap(dst, info.UserMeta)
+	dst = appendMap(dst, info.UserMeta)
+	return appendTags(dst, info.Tags)
 }
 
 func (d *decoder) etag() string {
@@ -159,6 +160,11 @@ func (d *decoder) rest(info *storage.ObjectInfo, r *record) fields {
 	info.Headers = d.strings()
 	info.UserMeta = d.strings()
 	f := d.fields()
+	if len(f.tags) > 0 {
+		tags, ok := decodeTags(f.tags)
+		d.bad = d.bad || !ok
+		info.Tags = tags
+	}
 	if !d.bad && r.kind == kindSegments && info.Parts == r.segments() {
 		info.Layout = newPartLayout(r.segs, &f, info.Checksum)
 	}

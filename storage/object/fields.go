@@ -16,12 +16,14 @@ import (
 // An object that has nothing to say in one leaves it out. A field that this
 // program does not know is damage: a newer program changes the store's version.
 const (
+	fieldTags     = 1 // two strings for every tag
 	fieldPartSums = 2 // of a multipart object: the raw checksum of every part, of the object's algorithm
 	fieldUpload   = 3 // of a multipart object: the upload's id, CRC32C of the parts' numbers (numbersSum)
 )
 
 // fields are the decoded fields; their slices point into the record.
 type fields struct {
+	tags     []byte
 	partSums []byte
 	upload   []byte // uploadFieldLen bytes
 }
@@ -41,6 +43,8 @@ func (d *decoder) fields() (f fields) {
 		v := d.bytes(d.size())
 		ok := id > last
 		switch last = id; id {
+		case fieldTags:
+			f.tags = v
 		case fieldPartSums:
 			f.partSums = v
 		case fieldUpload:

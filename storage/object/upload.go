@@ -92,7 +92,7 @@ func (s *Store) CreateUpload(ctx context.Context, bucket, key string, o storage.
 	}
 	u := upload{id: id, info: storage.ObjectInfo{
 		Key: key, Modified: s.o.Now().UTC().Round(0),
-		Headers: o.Headers, UserMeta: o.UserMeta, Chain: o.Chain,
+		Headers: o.Headers, UserMeta: o.UserMeta, Tags: o.Tags, Chain: o.Chain,
 		Checksum: checksum.Sum{Algorithm: alg, Type: typ},
 	}}
 	u.raw = appendRecord(nil, &record{kind: kindInline, id: id}, appendDescription(nil, &u.info))

@@ -37,6 +37,8 @@ func Run(t *testing.T, f Factory) {
 		{"Body", testBody},
 		{"Ranges", testRanges},
 		{"Keys", testKeys},
+		{"Tags", testTags},
+		{"BucketConfig", testBucketConfig},
 		{"Pins", testPins},
 		{"Conditions", testConditions},
 		{"ConcurrentWinners", testConcurrentWinners},
