@@ -158,7 +158,7 @@ func responseOverrides(r *request) (map[string]string, error) {
 			continue
 		}
 		v := r.Query.Get(param)
-		if strings.ContainsFunc(v, func(c rune) bool { return c < ' ' || c == 0x7f }) {
+		if hasControl(v) {
 			return nil, invalidArgument(param, v, "The value of %s holds a control character", param)
 		}
 		if out == nil {
@@ -167,6 +167,11 @@ func responseOverrides(r *request) (map[string]string, error) {
 		out[header] = v
 	}
 	return out, nil
+}
+
+// hasControl reports whether v could not be the value of a header.
+func hasControl(v string) bool {
+	return strings.ContainsFunc(v, func(c rune) bool { return c < ' ' || c == 0x7f })
 }
 
 // sendObject writes s of obj in pieces that start and end on block boundaries,

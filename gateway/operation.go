@@ -1,8 +1,8 @@
 package gateway
 
 import (
-	"net/http"
 	"slices"
+	"strings"
 )
 
 // level is what a request addresses.
@@ -35,7 +35,7 @@ type operation struct {
 	query  []string // sub-resources that must be present; no others may be
 	header string   // header that must be present, canonical; "" for none
 	action action
-	handle func(*Gateway, http.ResponseWriter, *request) error
+	handle handler
 }
 
 // operations is the whole interface. Of two rows that match, the first wins,
@@ -44,7 +44,7 @@ var operations []operation
 
 func init() {
 	// Assigned here because handlers refer back to the table.
-	operations = slices.Concat(kvOperations, s3Operations)
+	operations = slices.Concat(kvOperations, s3Operations, configOperations)
 }
 
 // kvOperations are the KV cache requests; their handlers are in kv*.go.
@@ -102,6 +102,40 @@ var s3Operations = []operation{
 	{"DeleteObject", "DELETE", onObject, nil, "", actWrite, (*Gateway).deleteObject},
 }
 
+// configOperations are what can be said of a bucket's configuration; their
+// handlers are in config.go.
+var configOperations = []operation{
+	{"GetBucketVersioning", "GET", onBucket, []string{"versioning"}, "", actList, always(emptyConfig{root("VersioningConfiguration")})},
+	{"GetBucketAcl", "GET", onBucket, []string{"acl"}, "", actList, (*Gateway).getACL},
+	{"PutBucketAcl", "PUT", onBucket, []string{"acl"}, "", actWrite, (*Gateway).putACL},
+	{"GetObjectAcl", "GET", onObject, []string{"acl"}, "", actRead, (*Gateway).getACL},
+	{"PutObjectAcl", "PUT", onObject, []string{"acl"}, "", actWrite, (*Gateway).putACL},
+	{"GetBucketOwnershipControls", "GET", onBucket, []string{"ownershipControls"}, "", actList, always(enforced)},
+	{"PutBucketOwnershipControls", "PUT", onBucket, []string{"ownershipControls"}, "", actWrite, (*Gateway).putOwnership},
+	{"GetPublicAccessBlock", "GET", onBucket, []string{"publicAccessBlock"}, "", actList, always(private)},
+	{"PutPublicAccessBlock", "PUT", onBucket, []string{"publicAccessBlock"}, "", actWrite, (*Gateway).putPublicAccess},
+
+	{"GetBucketPolicy", "GET", onBucket, []string{"policy"}, "", actList, unset("NoSuchBucketPolicy", "The bucket policy does not exist")},
+	{"GetBucketPolicyStatus", "GET", onBucket, []string{"policyStatus"}, "", actList, unset("NoSuchBucketPolicy", "The bucket policy does not exist")},
+	{"DeleteBucketPolicy", "DELETE", onBucket, []string{"policy"}, "", actWrite, nothingToDelete},
+	{"GetBucketCors", "GET", onBucket, []string{"cors"}, "", actList, unset("NoSuchCORSConfiguration", "The CORS configuration does not exist")},
+	{"DeleteBucketCors", "DELETE", onBucket, []string{"cors"}, "", actWrite, nothingToDelete},
+	{"GetBucketLifecycleConfiguration", "GET", onBucket, []string{"lifecycle"}, "", actList, unset("NoSuchLifecycleConfiguration", "The lifecycle configuration does not exist")},
+	{"DeleteBucketLifecycle", "DELETE", onBucket, []string{"lifecycle"}, "", actWrite, nothingToDelete},
+	{"GetBucketWebsite", "GET", onBucket, []string{"website"}, "", actList, unset("NoSuchWebsiteConfiguration", "The specified bucket does not have a website configuration")},
+	{"DeleteBucketWebsite", "DELETE", onBucket, []string{"website"}, "", actWrite, nothingToDelete},
+	{"GetBucketReplication", "GET", onBucket, []string{"replication"}, "", actList, unset("ReplicationConfigurationNotFoundError", "The replication configuration was not found")},
+	{"DeleteBucketReplication", "DELETE", onBucket, []string{"replication"}, "", actWrite, nothingToDelete},
+	{"GetBucketEncryption", "GET", onBucket, []string{"encryption"}, "", actList, unset("ServerSideEncryptionConfigurationNotFoundError", "The server side encryption configuration was not found")},
+	{"DeleteBucketEncryption", "DELETE", onBucket, []string{"encryption"}, "", actWrite, nothingToDelete},
+	{"GetObjectLockConfiguration", "GET", onBucket, []string{"object-lock"}, "", actList, unset("ObjectLockConfigurationNotFoundError", "Object Lock configuration does not exist for this bucket")},
+
+	{"GetBucketLogging", "GET", onBucket, []string{"logging"}, "", actList, always(emptyConfig{root("BucketLoggingStatus")})},
+	{"GetBucketNotificationConfiguration", "GET", onBucket, []string{"notification"}, "", actList, always(emptyConfig{root("NotificationConfiguration")})},
+	{"GetBucketAccelerateConfiguration", "GET", onBucket, []string{"accelerate"}, "", actList, always(emptyConfig{root("AccelerateConfiguration")})},
+	{"GetBucketRequestPayment", "GET", onBucket, []string{"requestPayment"}, "", actList, always(requestPayment{root("RequestPaymentConfiguration"), "BucketOwner"})},
+}
+
 // subresources are the query parameters that select another operation. One
 // that the matched row does not name makes the request 501: taking
 // GET /key?acl for GET /key would be a wrong success.
@@ -150,7 +184,20 @@ func findOperation(r *request) (*operation, error) {
 	if known {
 		return nil, notImplemented("this form of %s", r.Method)
 	}
-	return nil, fail("MethodNotAllowed", "The specified method is not allowed against this resource.")
+	return nil, fail("MethodNotAllowed", "The specified method is not allowed against this resource.").
+		with("Method", r.Method).header("Allow", allowed(lvl))
+}
+
+// allowed lists the methods of a level, for the header of that name.
+func allowed(lvl level) string {
+	var methods []string
+	for i := range operations {
+		if operations[i].level == lvl {
+			methods = append(methods, operations[i].method)
+		}
+	}
+	slices.Sort(methods)
+	return strings.Join(slices.Compact(methods), ", ")
 }
 
 func (op *operation) matches(r *request) bool {

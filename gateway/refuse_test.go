@@ -55,7 +55,11 @@ func TestNotImplemented(t *testing.T) {
 	}
 	for _, target := range []string{"/", "/box", "/box/k"} {
 		for _, m := range []string{"PATCH", "OPTIONS", "BREW"} {
-			h.wantCode(t, "MethodNotAllowed", wireRequest{method: m, target: target})
+			a := h.wantCode(t, "MethodNotAllowed", wireRequest{method: m, target: target})
+			want := map[string]string{"/": "GET, POST", "/box": "DELETE, GET, HEAD, POST, PUT", "/box/k": "DELETE, GET, HEAD, POST, PUT"}[target]
+			if got := a.Header.Get("Allow"); got != want {
+				t.Errorf("%s %s: Allow %q, want %q", m, target, got, want)
+			}
 		}
 	}
 	h.wantCode(t, "NotImplemented", wireRequest{method: "POST", target: "/box"})
@@ -180,7 +184,7 @@ func TestErrorDocuments(t *testing.T) {
 		"NoSuchBucket":     {method: "GET", target: "/nobox"},
 		"NoSuchUpload":     {method: "GET", target: "/box/k?uploadId=x%22"},
 		"AccessDenied":     {method: "GET", target: "/box/k", user: "-"},
-		"NotImplemented":   {method: "GET", target: "/box?policy"},
+		"NotImplemented":   {method: "GET", target: "/box?inventory"},
 		"MethodNotAllowed": {method: "PATCH", target: "/box/k"},
 		"InvalidArgument":  {method: "GET", target: "/box?max-keys=many"},
 		"KeyTooLong":       {method: "PUT", target: "/box/" + strings.Repeat("k", 1025)},
