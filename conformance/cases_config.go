@@ -110,6 +110,36 @@ func configCases() []kase {
 			e.ok(err)
 			equal(e, "RestrictPublicBuckets", aws.ToBool(r.PublicAccessBlockConfiguration.RestrictPublicBuckets), true)
 		}),
+		one("bucket/ListBuckets/paging", func(e *env) {
+			prefix := e.newName()
+			want := []string{}
+			for _, c := range []string{"a", "b", "c"} {
+				name := prefix + "-" + c
+				e.ok(e.aws.MakeBucket(e.ctx, name))
+				e.Cleanup(func() { e.drop(e.aws, name) })
+				want = append(want, name)
+			}
+			var got []string
+			p := s3.NewListBucketsPaginator(e.aws.c, &s3.ListBucketsInput{Prefix: &prefix, MaxBuckets: aws.Int32(2)})
+			for pages := 0; p.HasMorePages() && pages < 5; pages++ {
+				r, err := p.NextPage(e.ctx)
+				e.ok(err)
+				if len(r.Buckets) > 2 {
+					e.Errorf("a page of 2 holds %d", len(r.Buckets))
+				}
+				for _, b := range r.Buckets {
+					got = append(got, aws.ToString(b.Name))
+				}
+			}
+			equal(e, "buckets", strings.Join(got, " "), strings.Join(want, " "))
+		}),
+		one("error/MethodNotAllowed/names-the-methods", func(e *env) {
+			a := e.do(req{Method: "PATCH", Path: "/" + e.bucket()})
+			e.denied(a, 405, "MethodNotAllowed")
+			if allow := a.Header.Get("Allow"); !strings.Contains(allow, "GET") || strings.Contains(allow, "PATCH") {
+				e.Errorf("Allow is %q", allow)
+			}
+		}),
 		one("config/GetBucketVersioning/minio-go", func(e *env) {
 			b := e.bucket()
 			v, err := e.minio.core.GetBucketVersioning(e.ctx, b)

@@ -128,6 +128,8 @@ var errorStatus = map[string]int{
 	"ObjectLockConfigurationNotFoundError":  404,
 	"ReplicationConfigurationNotFoundError": 404,
 	"ServerSideEncryptionConfigurationNotFoundError": 404,
+	"TooManyBuckets":            400,
+	"TooManyMultipartUploads":   400, // not S3's, which has no such limit
 	"UnexpectedContent":         400,
 	"XAmzContentSHA256Mismatch": 400,
 }
@@ -227,6 +229,8 @@ var storageErrors = []struct {
 	{storage.ErrInvalidRange, "InvalidRange", "The requested range is not satisfiable."},
 	{storage.ErrInvalidRequest, "InvalidRequest", "The request is not valid."},
 	{storage.ErrBadDigest, "BadDigest", "The checksum you specified did not match what we received."},
+	{storage.ErrTooManyBuckets, "TooManyBuckets", "You have attempted to create more buckets than allowed."},
+	{storage.ErrTooManyUploads, "TooManyMultipartUploads", "The bucket has as many unfinished uploads as it may have. Complete or abort some."},
 	{storage.ErrNoSpace, "InsufficientStorage", "The store has no space left for this object."},
 	{storage.ErrClosed, "ServiceUnavailable", "The server is shutting down."},
 }

@@ -214,6 +214,7 @@ func TestErrorMapping(t *testing.T) {
 		{storage.ErrPrecondition, "PreconditionFailed", 412}, {storage.ErrConflict, "ConditionalRequestConflict", 409},
 		{storage.ErrIncompleteBody, "IncompleteBody", 400}, {storage.ErrInvalidRange, "InvalidRange", 416},
 		{storage.ErrInvalidRequest, "InvalidRequest", 400}, {storage.ErrBadDigest, "BadDigest", 400},
+		{storage.ErrTooManyBuckets, "TooManyBuckets", 400}, {storage.ErrTooManyUploads, "TooManyMultipartUploads", 400},
 		{storage.ErrNoSpace, "InsufficientStorage", 507}, {storage.ErrClosed, "ServiceUnavailable", 503},
 		{&storage.CorruptError{Bucket: "b", Key: "k"}, "InternalError", 500},
 		{fmt.Errorf("anything"), "InternalError", 500},

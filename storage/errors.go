@@ -22,6 +22,8 @@ var (
 	ErrInvalidRange     = errors.New("range outside the object")
 	ErrInvalidRequest   = errors.New("invalid request")
 	ErrBadDigest        = errors.New("checksum does not match the bytes")
+	ErrTooManyBuckets   = errors.New("too many buckets of one tenant")
+	ErrTooManyUploads   = errors.New("too many unfinished uploads in one bucket")
 	ErrNoSpace          = errors.New("no space left in the store")
 	ErrClosed           = errors.New("store is closed")
 )

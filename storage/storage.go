@@ -45,7 +45,8 @@ type Bucket struct {
 
 // Buckets manages the name space of buckets.
 type Buckets interface {
-	// CreateBucket returns ErrBucketExists if the name is taken, by anyone.
+	// CreateBucket returns ErrBucketExists if the name is taken, by anyone, and
+	// ErrTooManyBuckets if the tenant has as many as the store allows one.
 	CreateBucket(ctx context.Context, b Bucket) error
 	GetBucket(ctx context.Context, name string) (Bucket, error)
 	// DeleteBucket returns ErrBucketNotEmpty if it holds an object or an
@@ -59,8 +60,16 @@ type Buckets interface {
 	// and until the bucket is deleted; nil removes it. A bucket that has
 	// nothing else is empty.
 	SetBucketConfig(ctx context.Context, bucket, name string, value []byte) error
-	// ListBuckets returns every bucket in name order.
-	ListBuckets(ctx context.Context) ([]Bucket, error)
+	// ListBuckets returns a page of buckets in name order; fewer than o.Max
+	// are the last.
+	ListBuckets(ctx context.Context, o ListBucketsOptions) ([]Bucket, error)
+}
+
+// ListBucketsOptions selects a page of buckets.
+type ListBucketsOptions struct {
+	Prefix string
+	After  string // only names above it
+	Max    int    // 0 gives none
 }
 
 // Chain says where a KV chunk stands in its prefix: eviction and residency
@@ -256,7 +265,9 @@ type UploadPage struct {
 // Multipart stores an object in parts. Completing moves no bytes: the object
 // becomes a list of the parts' extents.
 type Multipart interface {
-	// CreateUpload uses o.Headers, UserMeta, Tags and Chain; alg and typ may be zero.
+	// CreateUpload uses o.Headers, UserMeta, Tags and Chain; alg and typ may be
+	// zero. ErrTooManyUploads says that the bucket has as many unfinished
+	// uploads as the store allows one.
 	CreateUpload(ctx context.Context, bucket, key string, o PutOptions, alg checksum.Algorithm, typ checksum.Type) (Upload, error)
 	GetUpload(ctx context.Context, bucket, key, id string) (Upload, error)
 	PutPart(ctx context.Context, bucket, key, id string, number int, body io.Reader, o PartOptions) (Part, error)

@@ -29,6 +29,9 @@ func (s *Store) CompleteUpload(ctx context.Context, bucket, key, id string, part
 	if err != nil {
 		return storage.ObjectInfo{}, err
 	}
+	if err := s.countUploads(ctx, b); err != nil {
+		return storage.ObjectInfo{}, err
+	}
 	for range maxTries {
 		u, err := s.findUpload(ctx, b, key, id)
 		var info storage.ObjectInfo
@@ -175,6 +178,7 @@ func (s *Store) completeOnce(ctx context.Context, b *bucket, u *upload, parts []
 	if err := s.commit(ctx, b, &ch); err != nil {
 		return storage.ObjectInfo{}, err
 	}
+	b.uploads.add(-1)
 	s.reap.add(sweep)
 	return info, nil
 }

@@ -51,6 +51,10 @@ type Options struct {
 	ScrubRate     int64
 	// OnCorrupt is called for every bad block a read or scrub meets.
 	OnCorrupt func(*storage.CorruptError)
+	// MaxBuckets is the most buckets of one tenant (default 10,000), MaxUploads
+	// the most unfinished uploads in one bucket (default 100,000). Several
+	// processes over one store each count for themselves.
+	MaxBuckets, MaxUploads int
 }
 
 // Version is the version of the encodings in meta. A store of a newer one is
@@ -72,6 +76,7 @@ type Store struct {
 	nameMu   sync.RWMutex // held by the removal of a bucket's name, shared by look-ups in sys
 	bucketMu sync.RWMutex
 	buckets  map[string]*bucket // by name; those seen so far
+	owned    map[string]int     // by tenant: the number of buckets; under bucketMu
 
 	usage    usage
 	gate     *gate
@@ -120,6 +125,7 @@ func Open(ctx context.Context, m meta.Store, b blob.Store, o Options) (*Store, e
 		blob:     b,
 		o:        o,
 		buckets:  make(map[string]*bucket),
+		owned:    make(map[string]int),
 		gate:     newGate(),
 		restored: make(chan struct{}),
 		closing:  make(chan struct{}),
@@ -137,6 +143,12 @@ func Open(ctx context.Context, m meta.Store, b blob.Store, o Options) (*Store, e
 	}
 	if s.o.Rand == nil {
 		s.o.Rand = rand.Reader
+	}
+	if s.o.MaxBuckets <= 0 {
+		s.o.MaxBuckets = 10_000
+	}
+	if s.o.MaxUploads <= 0 {
+		s.o.MaxUploads = 100_000
 	}
 	if o.Verify == storage.VerifyFirstRead {
 		s.verified = newVerifiedCache()

@@ -31,6 +31,7 @@ func Run(t *testing.T, f Factory) {
 		test func(*testing.T, *env)
 	}{
 		{"Buckets", testBuckets},
+		{"ListBuckets", testListBuckets},
 		{"DeleteBucketRaces", testDeleteBucketRaces},
 		{"Sizes", testSizes},
 		{"Info", testInfo},
