@@ -119,7 +119,8 @@ var otherHeaders = []string{
 	"x-amz-website-redirect-location", "x-amz-write-offset-bytes", "x-amz-rename-source", "x-amz-rename-source-if-match",
 	"x-amz-mfa", "x-amz-if-match-last-modified-time", "x-amz-if-match-size", "x-amz-if-match-initiated-time", "x-amz-create-session-mode",
 	"x-amz-confirm-remove-self-bucket-access", "x-amz-transition-default-minimum-object-size", "x-amz-skip-destination-validation",
-	"x-amz-bucket-namespace", "x-amz-checksum-md5", "x-amz-checksum-sha512", "x-amz-checksum-xxhash3", "x-amz-of-tomorrow",
+	"x-amz-bucket-namespace", "x-amz-checksum-md5", "x-amz-checksum-sha512", "x-amz-checksum-xxhash3",
+	"x-amz-object-lock-event-hold", "x-amz-object-annotation-directive", "x-amz-object-if-match", "x-amz-client-token", "x-amz-of-tomorrow",
 }
 
 // badValues are values of headers in amzHeaders that are not honoured.

@@ -143,7 +143,7 @@ var subresources = map[string]bool{
 	"abac": true, "accelerate": true, "acl": true, "analytics": true, "annotation": true,
 	"append": true, "attributes": true, "cors": true, "delete": true, "encryption": true,
 	"intelligent-tiering": true, "inventory": true, "legal-hold": true, "lifecycle": true,
-	"list-type": true, "location": true, "logging": true, "metadataConfiguration": true,
+	"list-type": true, "location": true, "logging": true, "metadataAnnotationTable": true, "metadataConfiguration": true,
 	"metadataInventoryTable": true, "metadataJournalTable": true, "metadataTable": true,
 	"metrics": true, "notification": true, "object-lock": true, "ownershipControls": true,
 	"partNumber": true, "policy": true, "policyStatus": true, "publicAccessBlock": true, "renameObject": true,

@@ -2,11 +2,15 @@ package gateway
 
 import (
 	"bytes"
+	"crypto/md5"
+	"encoding/hex"
 	"fmt"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // multipart stores an object of parts as root and returns their checksums as
@@ -82,5 +86,64 @@ func TestParts(t *testing.T) {
 	h.multipart(t, "/box/empty", [][]byte{nil}, nil, nil)
 	if a := h.want(t, 206, wireRequest{method: "GET", target: "/box/empty?partNumber=1"}); len(a.body) != 0 || a.Header.Get("x-amz-mp-parts-count") != "1" {
 		t.Errorf("an empty part: %v", a.Header)
+	}
+}
+
+// TestPartCopies copies ranges of pinned sources into parts, under conditions.
+func TestPartCopies(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.bucket(t, "box")
+	src := content(7, 200_003)
+	etag := h.put(t, "/box/src", src)
+	h.put(t, "/box/none", nil)
+	id := element(h.want(t, 200, wireRequest{method: "POST", target: "/box/k?uploads"}).body, "UploadId")
+	past, future := time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat), time.Now().Add(time.Hour).UTC().Format(http.TimeFormat)
+	for _, c := range []struct {
+		code  string // empty: copied
+		spans [2]int // what must have been copied
+		extra []string
+	}{
+		{"", [2]int{0, len(src)}, nil},
+		{"", [2]int{0, 1}, []string{"x-amz-copy-source-range", "bytes=0-0"}},
+		{"", [2]int{65535, 65538}, []string{"x-amz-copy-source-range", "bytes=65535-65537"}},
+		{"", [2]int{200_002, 200_003}, []string{"x-amz-copy-source-range", "bytes=200002-200002"}},
+		{"InvalidRange", [2]int{}, []string{"x-amz-copy-source-range", "bytes=0-200003"}},
+		{"InvalidArgument", [2]int{}, []string{"x-amz-copy-source-range", "bytes=-5"}},
+		{"InvalidArgument", [2]int{}, []string{"x-amz-copy-source-range", "bytes=0-1,3-4"}},
+		{"", [2]int{5, 10}, []string{"x-amz-copy-source-range", "bytes=5-9", "x-amz-copy-source-if-match", etag}},
+		{"PreconditionFailed", [2]int{}, []string{"x-amz-copy-source-if-match", `"other"`}},
+		{"PreconditionFailed", [2]int{}, []string{"x-amz-copy-source-if-none-match", etag}},
+		{"", [2]int{0, len(src)}, []string{"x-amz-copy-source-if-none-match", `"other"`}},
+		{"PreconditionFailed", [2]int{}, []string{"x-amz-copy-source-if-modified-since", future}},
+		{"PreconditionFailed", [2]int{}, []string{"x-amz-copy-source-if-unmodified-since", past}},
+		{"", [2]int{0, len(src)}, []string{"x-amz-copy-source-if-match", etag, "x-amz-copy-source-if-unmodified-since", past}},
+	} {
+		q := wireRequest{method: "PUT", target: "/box/k?partNumber=3&uploadId=" + id, header: map[string]string{"x-amz-copy-source": "box/src"}}
+		for i := 0; i < len(c.extra); i += 2 {
+			q.header[c.extra[i]] = c.extra[i+1]
+		}
+		if c.code != "" {
+			h.wantCode(t, c.code, q)
+			continue
+		}
+		want := src[c.spans[0]:c.spans[1]]
+		sum := md5.Sum(want)
+		a := h.want(t, 200, q)
+		if element(a.body, "ETag") != "&#34;"+hex.EncodeToString(sum[:])+"&#34;" || element(a.body, "ChecksumCRC64NVME") != nvmeOf(want) {
+			t.Errorf("%v: %s", c.extra, a.body)
+		}
+	}
+	none := wireRequest{method: "PUT", target: "/box/k?partNumber=4&uploadId=" + id, header: map[string]string{"x-amz-copy-source": "box/none"}}
+	h.want(t, 200, none)
+	none.header["x-amz-copy-source-range"] = "bytes=0-0"
+	h.wantCode(t, "InvalidRange", none)
+	none.header["x-amz-copy-source"] = "box/gone"
+	h.wantCode(t, "NoSuchKey", none)
+	// The last that went well is what the part holds.
+	a := h.want(t, 200, wireRequest{method: "GET", target: "/box/k?max-parts=1&uploadId=" + id})
+	sum := md5.Sum(src)
+	if element(a.body, "Size") != "200003" || element(a.body, "ETag") != "&#34;"+hex.EncodeToString(sum[:])+"&#34;" || element(a.body, "IsTruncated") != "true" {
+		t.Errorf("%s", a.body)
 	}
 }
