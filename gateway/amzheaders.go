@@ -22,7 +22,8 @@ var amzHeaders = []headerRule{
 	{name: "X-Amz-Request-Id"}, {name: "X-Amz-Rdma-Token"},
 	// Said in passing: they ask for nothing.
 	{name: "X-Amz-User-Agent"}, {name: "X-Amz-Id-2"}, {name: "X-Amz-Cf-Id"},
-	{name: "X-Amz-Te", values: []string{"append-md5"}}, // an offer, like TE
+	{name: "X-Amz-Api-Version", values: []string{"2006-03-01"}}, // of every request of the C++ SDK
+	{name: "X-Amz-Te", values: []string{"append-md5"}},          // an offer, like TE
 	// Of objects.
 	{name: metaPrefix}, {name: "X-Amz-Metadata-Directive"}, {name: "X-Amz-Tagging"}, {name: "X-Amz-Tagging-Directive"},
 	{name: "X-Amz-Copy-Source"}, {name: "X-Amz-Copy-Source-Range"},

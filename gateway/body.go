@@ -8,6 +8,7 @@ import (
 
 	"github.com/objcached/objcached/checksum"
 	"github.com/objcached/objcached/gateway/payload"
+	"github.com/objcached/objcached/storage"
 )
 
 // errBodyTooLarge says that a request body is longer than its operation allows.
@@ -52,9 +53,14 @@ func (g *Gateway) holdBody(r *request, limit, cost int64) (release func(), err e
 }
 
 // openPart returns the bytes of a part, without their framing and held to
-// every hash they came with, and with the default checksum computed besides.
-func (g *Gateway) openPart(r *request) (*payload.Body, error) {
-	return payload.New(r.Request, r.Auth, payload.Options{MaxSize: g.cfg.MaxObject, Compute: defaultChecksum})
+// every hash they came with. For an upload that asked for no checksum the
+// default is computed besides.
+func (g *Gateway) openPart(r *request, u storage.Upload) (*payload.Body, error) {
+	o := payload.Options{MaxSize: g.cfg.MaxObject}
+	if u.Algorithm == checksum.None {
+		o.Compute = defaultChecksum
+	}
+	return payload.New(r.Request, r.Auth, o)
 }
 
 // defaultChecksum is kept of what a client sends without one, as S3 does.

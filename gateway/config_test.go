@@ -126,7 +126,7 @@ var otherHeaders = []string{
 // badValues are values of headers in amzHeaders that are not honoured.
 var badValues = map[string]string{
 	"x-amz-acl": "public-read", "x-amz-storage-class": "GLACIER", "x-amz-object-ownership": "ObjectWriter",
-	"x-amz-bucket-object-lock-enabled": "true", "x-amz-request-payer": "owner", "x-amz-te": "gzip",
+	"x-amz-bucket-object-lock-enabled": "true", "x-amz-request-payer": "owner", "x-amz-te": "gzip", "x-amz-api-version": "2038-01-19",
 	"x-amz-optional-object-attributes": "Colour", "x-amz-checksum-mode": "SOMETIMES",
 }
 

@@ -66,7 +66,7 @@ func (g *Gateway) uploadPart(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	body, err := g.openPart(r)
+	body, err := g.openPart(r, u)
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,9 @@ package gateway
 import (
 	"encoding/xml"
 	"fmt"
+	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -171,4 +173,29 @@ func TestBucketTagging(t *testing.T) {
 		h.wantCode(t, "NoSuchBucket", wireRequest{method: m, target: "/box?tagging", body: tagDoc()})
 		h.want(t, 403, wireRequest{method: m, target: "/alice-1?tagging", user: malloryID})
 	}
+}
+
+// FuzzHeaderTags: whatever the header holds, it is refused or gives tags that
+// the rules allow and that, written again, are the same.
+func FuzzHeaderTags(f *testing.F) {
+	for _, v := range []string{"", "a=1&b=2", "a", "=", "&", "a=%2B+x", "%zz", "a=1&a=2", "\xff=1", "a=b=c", "aws:x=1"} {
+		f.Add(v)
+	}
+	f.Fuzz(func(t *testing.T, v string) {
+		tags, err := headerTags(http.Header{"X-Amz-Tagging": {v}})
+		if err != nil {
+			return
+		}
+		if err := checkTags(tags, maxObjectTags); err != nil {
+			t.Fatalf("%q gives %q: %v", v, tags, err)
+		}
+		var again []string
+		for _, x := range tags {
+			again = append(again, url.QueryEscape(x.Key)+"="+url.QueryEscape(x.Value))
+		}
+		got, err := headerTags(http.Header{"X-Amz-Tagging": {strings.Join(again, "&")}})
+		if err != nil || !slices.Equal(got, tags) {
+			t.Fatalf("%q gives %q, and written again %q, %v", v, tags, got, err)
+		}
+	})
 }

@@ -166,11 +166,11 @@ func (s *Store) CreateBucket(ctx context.Context, info storage.Bucket) error {
 func (s *Store) ownBucket(tenant string, n int) bool {
 	s.bucketMu.Lock()
 	defer s.bucketMu.Unlock()
-	if n > 0 && s.owned[tenant] >= s.o.MaxBuckets {
+	if n > 0 && s.perTenant[tenant] >= s.o.MaxBuckets {
 		return false
 	}
-	if s.owned[tenant] += n; s.owned[tenant] <= 0 {
-		delete(s.owned, tenant)
+	if s.perTenant[tenant] += n; s.perTenant[tenant] <= 0 {
+		delete(s.perTenant, tenant)
 	}
 	return true
 }
@@ -383,7 +383,7 @@ func (s *Store) recoverBuckets(ctx context.Context, parts []string) error {
 	named := make(map[string]*bucket, len(bs))
 	for _, b := range bs {
 		named[b.part] = b
-		s.owned[b.Tenant]++
+		s.perTenant[b.Tenant]++
 	}
 	for _, p := range parts {
 		b := named[p]

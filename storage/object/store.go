@@ -76,7 +76,8 @@ type Store struct {
 	nameMu   sync.RWMutex // held by the removal of a bucket's name, shared by look-ups in sys
 	bucketMu sync.RWMutex
 	buckets  map[string]*bucket // by name; those seen so far
-	owned    map[string]int     // by tenant: the number of buckets; under bucketMu
+	// perTenant is the number of buckets by tenant; under bucketMu.
+	perTenant map[string]int
 
 	usage    usage
 	gate     *gate
@@ -121,16 +122,16 @@ var (
 // background and the first write that needs space waits for it.
 func Open(ctx context.Context, m meta.Store, b blob.Store, o Options) (*Store, error) {
 	s := &Store{
-		meta:     m,
-		blob:     b,
-		o:        o,
-		buckets:  make(map[string]*bucket),
-		owned:    make(map[string]int),
-		gate:     newGate(),
-		restored: make(chan struct{}),
-		closing:  make(chan struct{}),
-		stop:     make(chan struct{}),
-		closed:   make(chan struct{}),
+		meta:      m,
+		blob:      b,
+		o:         o,
+		buckets:   make(map[string]*bucket),
+		perTenant: make(map[string]int),
+		gate:      newGate(),
+		restored:  make(chan struct{}),
+		closing:   make(chan struct{}),
+		stop:      make(chan struct{}),
+		closed:    make(chan struct{}),
 	}
 	if s.o.Logger == nil {
 		s.o.Logger = slog.New(slog.DiscardHandler)
