@@ -62,7 +62,7 @@ func oursOne(name string, run func(*env)) []kase { return []kase{{name: name, ru
 func cases() []kase {
 	return slices.Concat(
 		bucketCases(), objectCases(), keyCases(), rangeCases(), conditionCases(), metadataCases(),
-		copyCases(), listCases(), multiDeleteCases(), multipartCases(), checksumCases(), streamingCases(),
+		copyCases(), listCases(), multiDeleteCases(), multipartCases(), partCases(), taggingCases(), configCases(), checksumCases(), streamingCases(),
 		presignCases(), authCases(), hostCases(), errorCases(), kvCases(), memoryCases(), kvErrorCases(), tenantCases(),
 	)
 }

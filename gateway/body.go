@@ -8,6 +8,7 @@ import (
 
 	"github.com/objcached/objcached/checksum"
 	"github.com/objcached/objcached/gateway/payload"
+	"github.com/objcached/objcached/storage"
 )
 
 // errBodyTooLarge says that a request body is longer than its operation allows.
@@ -51,10 +52,45 @@ func (g *Gateway) holdBody(r *request, limit, cost int64) (release func(), err e
 	return func() { g.bodies.give(n) }, nil
 }
 
-// openBody returns the bytes of an object or a part, without their framing
-// and held to every hash they came with.
-func (g *Gateway) openBody(r *request) (*payload.Body, error) {
-	return payload.New(r.Request, r.Auth, payload.Options{MaxSize: g.cfg.MaxObject})
+// openPart returns the bytes of a part, without their framing and held to
+// every hash they came with. For an upload that asked for no checksum the
+// default is computed besides.
+func (g *Gateway) openPart(r *request, u storage.Upload) (*payload.Body, error) {
+	o := payload.Options{MaxSize: g.cfg.MaxObject}
+	if u.Algorithm == checksum.None {
+		o.Compute = defaultChecksum
+	}
+	return payload.New(r.Request, r.Auth, o)
+}
+
+// defaultChecksum is kept of what a client sends without one, as S3 does.
+const defaultChecksum = checksum.CRC64NVME
+
+// objectBody is the body of an object, which has one checksum: the one it came
+// with, or the default.
+type objectBody struct{ *payload.Body }
+
+// openBody returns the bytes of an object, without their framing and held to
+// every hash they came with.
+func (g *Gateway) openBody(r *request) (objectBody, error) {
+	b, err := payload.New(r.Request, r.Auth, g.objectOptions(r))
+	return objectBody{b}, err
+}
+
+func (g *Gateway) objectOptions(r *request) payload.Options {
+	o := payload.Options{MaxSize: g.cfg.MaxObject}
+	if bodyAlgorithm(r.Header) == checksum.None {
+		o.Compute = defaultChecksum
+	}
+	return o
+}
+
+// Sum is the checksum to keep with the object, once Read has given io.EOF.
+func (b objectBody) Sum() checksum.Sum {
+	if s := b.Body.Sum(); !s.IsZero() {
+		return s
+	}
+	return b.Computed()
 }
 
 // readBody returns the whole body, checked against every hash and checksum it

@@ -44,28 +44,34 @@ func (g *Gateway) listBuckets(w http.ResponseWriter, r *request) error {
 			return err
 		}
 	}
-	all, err := g.store.ListBuckets(r.Context())
-	if err != nil {
-		return err
-	}
 	res := listBucketsResult{Owner: ownerOf(r.Identity.Tenant, r.Identity.Name), Prefix: r.Query.Get("prefix")}
-	region := r.Query.Get("bucket-region")
-	for _, b := range all {
-		if b.Name <= after || !strings.HasPrefix(b.Name, res.Prefix) || !g.mayAccess(r, b.Name, &b) {
-			continue
+	if region := r.Query.Get("bucket-region"); region != "" && region != g.cfg.Region {
+		return writeXML(w, http.StatusOK, res) // there is one region
+	}
+	o := storage.ListBucketsOptions{Prefix: res.Prefix, After: after, Max: maxPage}
+	for res.ContinuationToken == "" {
+		page, err := g.store.ListBuckets(r.Context(), o)
+		if err != nil {
+			return err
 		}
-		if region != "" && region != g.cfg.Region {
-			continue
+		for _, b := range page {
+			if !g.mayAccess(r, b.Name, &b) {
+				continue
+			}
+			if len(res.Buckets) == limit {
+				res.ContinuationToken = encodeToken(res.Buckets[limit-1].Name)
+				break
+			}
+			x := xmlBucket{Name: b.Name, CreationDate: xmlTime(b.Created)}
+			if paged {
+				x.BucketRegion = g.cfg.Region
+			}
+			res.Buckets = append(res.Buckets, x)
 		}
-		if len(res.Buckets) == limit {
-			res.ContinuationToken = encodeToken(res.Buckets[limit-1].Name)
+		if len(page) < o.Max {
 			break
 		}
-		x := xmlBucket{Name: b.Name, CreationDate: xmlTime(b.Created)}
-		if paged {
-			x.BucketRegion = g.cfg.Region
-		}
-		res.Buckets = append(res.Buckets, x)
+		o.After = page[len(page)-1].Name
 	}
 	return writeXML(w, http.StatusOK, res)
 }

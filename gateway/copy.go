@@ -118,7 +118,17 @@ func (g *Gateway) copyObject(w http.ResponseWriter, r *request) error {
 	default:
 		return invalidArgument("x-amz-metadata-directive", d, "Unknown metadata directive.")
 	}
+	switch d := r.Header.Get("X-Amz-Tagging-Directive"); d {
+	case "", "COPY":
+		o.Tags = src.info.Tags
+	case "REPLACE":
+	default:
+		return invalidArgument("x-amz-tagging-directive", d, "Unknown tagging directive.")
+	}
 	alg := src.info.Checksum.Algorithm
+	if alg == checksum.None {
+		alg = defaultChecksum
+	}
 	if v := r.Header.Get(checksum.HeaderAlgorithm); v != "" {
 		a, ok := checksum.Parse(v)
 		if !ok {

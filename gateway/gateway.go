@@ -163,6 +163,9 @@ func (g *Gateway) route(w http.ResponseWriter, hr *http.Request) {
 }
 
 func (g *Gateway) run(w http.ResponseWriter, r *request) error {
+	if err := queryHeaders(r); err != nil {
+		return err
+	}
 	op, err := findOperation(r)
 	if err != nil {
 		return err

@@ -68,23 +68,30 @@ func readHead(h http.Header, r *request, oi *storage.ObjectInfo) (span, int, err
 		}
 		return span{}, http.StatusNotModified, nil
 	}
-	s, err := rangeOf(r.Header, oi)
-	if err != nil {
-		return span{}, 0, err
-	}
+	sum := oi.Checksum
+	var s span
 	if r.has("partNumber") {
-		if s, err = partRange(r, oi); err != nil {
+		if s, sum, err = partRange(r, oi); err != nil {
 			return span{}, 0, err
 		}
-		h.Set("X-Amz-Mp-Parts-Count", "1")
+		if oi.Parts > 0 {
+			h.Set("X-Amz-Mp-Parts-Count", strconv.Itoa(oi.Parts))
+		}
+	} else {
+		if s, err = rangeOf(r.Header, oi); err != nil {
+			return span{}, 0, err
+		}
+		if s.part {
+			sum = checksum.Sum{} // one of the whole, on a part of it, makes clients fail
+		}
 	}
 	setObjectHeaders(h, oi)
+	setTagCount(h, oi)
 	for name, value := range overrides {
 		h.Set(name, value)
 	}
-	// A checksum of the whole on a part of it makes clients fail.
-	if !s.part && strings.EqualFold(r.Header.Get(checksum.HeaderMode), "ENABLED") {
-		setChecksum(h, oi.Checksum)
+	if strings.EqualFold(r.Header.Get(checksum.HeaderMode), "ENABLED") {
+		setChecksum(h, sum)
 	}
 	h.Set("Content-Length", strconv.FormatInt(s.n, 10))
 	if s.part {
@@ -96,25 +103,23 @@ func readHead(h http.Header, r *request, oi *storage.ObjectInfo) (span, int, err
 	return s, http.StatusOK, nil
 }
 
-// partRange answers partNumber. The store does not say where the parts of a
-// multipart object lie, so only an object of one part can be asked by part.
-func partRange(r *request, oi *storage.ObjectInfo) (span, error) {
+// partRange answers partNumber: where that part lies, and its checksum. An
+// object that was put in one piece is its own first part.
+func partRange(r *request, oi *storage.ObjectInfo) (span, checksum.Sum, error) {
 	v := r.Query.Get("partNumber")
 	n, ok := digits(v)
 	if !ok || n < 1 || n > maxPartNumber {
-		return span{}, invalidArgument("partNumber", v, "Part number must be an integer between 1 and 10000, inclusive")
+		return span{}, checksum.Sum{}, invalidArgument("partNumber", v, "Part number must be an integer between 1 and 10000, inclusive")
 	}
 	if r.Header.Get("Range") != "" {
-		return span{}, fail("InvalidRequest", "Cannot specify both Range header and partNumber query parameter")
+		return span{}, checksum.Sum{}, fail("InvalidRequest", "Cannot specify both Range header and partNumber query parameter")
 	}
-	if oi.Parts > 1 {
-		return span{}, notImplemented("partNumber on an object of several parts")
+	p, ok := oi.Part(int(n))
+	if !ok {
+		return span{}, checksum.Sum{}, fail("InvalidPartNumber", "The requested partnumber is not satisfiable").
+			with("PartNumberRequested", v).with("ActualPartCount", strconv.Itoa(max(oi.Parts, 1)))
 	}
-	if n > 1 {
-		return span{}, fail("InvalidPartNumber", "The requested partnumber is not satisfiable").
-			with("PartNumberRequested", v).with("ActualPartCount", "1")
-	}
-	return span{0, oi.Size, oi.Size > 0}, nil
+	return span{p.Offset, p.Size, true}, p.Checksum, nil
 }
 
 // setObjectHeaders puts on an answer what was stored beside the bytes.
@@ -153,7 +158,7 @@ func responseOverrides(r *request) (map[string]string, error) {
 			continue
 		}
 		v := r.Query.Get(param)
-		if strings.ContainsFunc(v, func(c rune) bool { return c < ' ' || c == 0x7f }) {
+		if hasControl(v) {
 			return nil, invalidArgument(param, v, "The value of %s holds a control character", param)
 		}
 		if out == nil {
@@ -162,6 +167,11 @@ func responseOverrides(r *request) (map[string]string, error) {
 		out[header] = v
 	}
 	return out, nil
+}
+
+// hasControl reports whether v could not be the value of a header.
+func hasControl(v string) bool {
+	return strings.ContainsFunc(v, func(c rune) bool { return c < ' ' || c == 0x7f })
 }
 
 // sendObject writes s of obj in pieces that start and end on block boundaries,

@@ -18,58 +18,6 @@ const (
 	maxChainParent = maxKeyLength
 )
 
-// refusedPrefixes begin the headers that ask for something this server does
-// not do. Taking such a request without doing it would be a wrong success.
-var refusedPrefixes = []string{
-	"X-Amz-Server-Side-Encryption",
-	"X-Amz-Copy-Source-Server-Side-Encryption",
-	"X-Amz-Object-Lock-",
-	"X-Amz-Grant-",
-	"X-Amz-Website-Redirect-Location",
-	"X-Amz-Write-Offset-Bytes",
-	"X-Amz-Rename-Source",
-	"X-Amz-Mfa",
-	"X-Amz-Bypass-Governance-Retention",
-	"X-Amz-If-Match-", // last-modified-time and size, of directory buckets
-	"X-Amz-Object-Annotation",
-}
-
-// checkHeaders refuses headers that change the meaning of a request in a way
-// that is not implemented, by name.
-func checkHeaders(h http.Header) error {
-	for name, values := range h {
-		if !strings.HasPrefix(name, "X-Amz-") || len(values) == 0 {
-			continue
-		}
-		v := values[0]
-		switch name {
-		case "X-Amz-Tagging":
-			if v != "" {
-				return notImplemented("the header x-amz-tagging")
-			}
-		case "X-Amz-Tagging-Directive":
-			if v != "COPY" {
-				return notImplemented("x-amz-tagging-directive: %s", v)
-			}
-		case "X-Amz-Acl":
-			if v != "private" && v != "bucket-owner-full-control" {
-				return notImplemented("x-amz-acl: %s", v)
-			}
-		case "X-Amz-Storage-Class":
-			if v != "STANDARD" {
-				return notImplemented("x-amz-storage-class: %s", v)
-			}
-		default:
-			for _, p := range refusedPrefixes {
-				if strings.HasPrefix(name, p) {
-					return notImplemented("the header %s", strings.ToLower(name))
-				}
-			}
-		}
-	}
-	return nil
-}
-
 // checkKey applies S3's rules for keys.
 func checkKey(key string) error {
 	if len(key) > maxKeyLength {
@@ -119,6 +67,9 @@ func describe(h http.Header) (storage.PutOptions, error) {
 			with("Size", strconv.Itoa(total)).with("MaxSizeAllowed", strconv.Itoa(maxUserMeta))
 	}
 	var err error
+	if o.Tags, err = headerTags(h); err != nil {
+		return o, err
+	}
 	o.Chain, err = chainOf(h)
 	return o, err
 }

@@ -102,15 +102,15 @@ func (g *Gateway) putObjectFrom(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	return g.storeObject(w, r, func() (*payload.Body, func(), error) {
+	return g.storeObject(w, r, func() (objectBody, func(), error) {
 		src, err := g.cfg.Memory.ReadObject(r.Context(), r.Identity, t)
 		if err != nil {
-			return nil, nil, err
+			return objectBody{}, nil, err
 		}
 		done := func() { _ = src.Close() } // closing a reader has nothing to lose
 		// An error takes it off again with all that is said of the object.
 		w.Header().Set(kvBytes, strconv.FormatInt(t.Length, 10))
-		body, err := payload.FromMemory(r.Header, src, t.Length, payload.Options{MaxSize: g.cfg.MaxObject})
-		return body, done, err
+		body, err := payload.FromMemory(r.Header, src, t.Length, g.objectOptions(r))
+		return objectBody{body}, done, err
 	})
 }

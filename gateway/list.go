@@ -46,8 +46,9 @@ type xmlObject struct {
 type xmlPrefix struct{ Prefix string }
 
 // pageSize reads a max-keys parameter: at most maxPage, maxPage if it is not given.
-func pageSize(r *request, name string) (int, error) {
-	v := r.Query.Get(name)
+func pageSize(r *request, name string) (int, error) { return pageLimit(name, r.Query.Get(name)) }
+
+func pageLimit(name, v string) (int, error) {
 	if v == "" {
 		return maxPage, nil
 	}

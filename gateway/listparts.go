@@ -33,6 +33,18 @@ type xmlPart struct {
 	xmlChecksum
 }
 
+// partMarker reads the number of the part that a page of parts comes after.
+func partMarker(name, v string) (int, error) {
+	if v == "" {
+		return 0, nil
+	}
+	n, ok := digits(v)
+	if !ok || n > 1<<31-1 {
+		return 0, invalidArgument(name, v, "%s must be an integer between 0 and 2147483647", name)
+	}
+	return int(n), nil
+}
+
 func (g *Gateway) listParts(w http.ResponseWriter, r *request) error {
 	encode, err := encoder(r.Query.Get("encoding-type"))
 	if err != nil {
@@ -42,13 +54,9 @@ func (g *Gateway) listParts(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	after := 0
-	if v := r.Query.Get("part-number-marker"); v != "" {
-		n, ok := digits(v)
-		if !ok || n > 1<<31-1 {
-			return invalidArgument("part-number-marker", v, "part-number-marker must be an integer between 0 and 2147483647")
-		}
-		after = int(n)
+	after, err := partMarker("part-number-marker", r.Query.Get("part-number-marker"))
+	if err != nil {
+		return err
 	}
 	id := r.Query.Get("uploadId")
 	page, err := g.store.ListParts(r.Context(), r.Bucket, r.Key, id, after, limit)

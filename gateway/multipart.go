@@ -66,11 +66,11 @@ func (g *Gateway) uploadPart(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	body, err := g.openBody(r)
+	body, err := g.openPart(r, u)
 	if err != nil {
 		return err
 	}
-	o := storage.PartOptions{Size: body.Size()}
+	o := storage.PartOptions{Size: body.Size(), Checksum: body.Computed}
 	if u.Algorithm != checksum.None {
 		if got := bodyAlgorithm(r.Header); got != u.Algorithm {
 			return partChecksumMismatch(u.Algorithm, got)
@@ -123,7 +123,11 @@ func (g *Gateway) uploadPartCopy(w http.ResponseWriter, r *request) error {
 	if s.n > g.cfg.MaxObject {
 		return tooLarge(s.n, g.cfg.MaxObject)
 	}
-	body := g.newCopyReader(r.Context(), src.obj, s, u.Algorithm)
+	alg := u.Algorithm
+	if alg == checksum.None {
+		alg = defaultChecksum
+	}
+	body := g.newCopyReader(r.Context(), src.obj, s, alg)
 	defer body.release()
 	p, err := g.store.PutPart(r.Context(), r.Bucket, r.Key, id, n, body, storage.PartOptions{Size: s.n, Checksum: body.sum})
 	if err != nil {
@@ -183,16 +187,12 @@ type completeResult struct {
 }
 
 func (g *Gateway) completeUpload(w http.ResponseWriter, r *request) error {
-	id := r.Query.Get("uploadId")
-	u, err := g.store.GetUpload(r.Context(), r.Bucket, r.Key, id)
-	if err != nil {
-		return err
-	}
 	var o storage.CompleteOptions
+	var err error
 	if o.Cond, err = writeCondition(r.Header); err != nil {
 		return err
 	}
-	if o.Checksum, err = expectedChecksum(r.Header, u); err != nil {
+	if o.Checksum, err = expectedChecksum(r.Header); err != nil {
 		return err
 	}
 	if v := r.Header.Get("X-Amz-Mp-Object-Size"); v != "" {
@@ -202,11 +202,11 @@ func (g *Gateway) completeUpload(w http.ResponseWriter, r *request) error {
 		}
 		o.Size = n
 	}
-	parts, err := g.completedParts(r, u)
+	parts, err := g.completedParts(r)
 	if err != nil {
 		return err
 	}
-	oi, err := g.store.CompleteUpload(r.Context(), r.Bucket, r.Key, id, parts, o)
+	oi, err := g.store.CompleteUpload(r.Context(), r.Bucket, r.Key, r.Query.Get("uploadId"), parts, o)
 	if err != nil {
 		return err
 	}
@@ -217,7 +217,7 @@ func (g *Gateway) completeUpload(w http.ResponseWriter, r *request) error {
 }
 
 // completedParts reads the list of parts.
-func (g *Gateway) completedParts(r *request, u storage.Upload) ([]storage.CompletedPart, error) {
+func (g *Gateway) completedParts(r *request) ([]storage.CompletedPart, error) {
 	release, err := g.holdBody(r, maxCompleteBody, xmlCost)
 	if err != nil {
 		return nil, err
@@ -248,10 +248,10 @@ func (g *Gateway) completedParts(r *request, u storage.Upload) ([]storage.Comple
 			if v == "" {
 				continue
 			}
-			if a != u.Algorithm {
-				return nil, partChecksumMismatch(u.Algorithm, a)
+			if !parts[i].Checksum.IsZero() {
+				return nil, fail("InvalidRequest", "A part has more than one checksum.")
 			}
-			parts[i].Checksum = v
+			parts[i].Checksum = checksum.Sum{Algorithm: a, Value: v}
 		}
 	}
 	return parts, nil
@@ -259,23 +259,24 @@ func (g *Gateway) completedParts(r *request, u storage.Upload) ([]storage.Comple
 
 // expectedChecksum reads the checksum that the client expects of the whole
 // object. On this request the x-amz-checksum headers do not speak of the body.
-func expectedChecksum(h http.Header, u storage.Upload) (checksum.Sum, error) {
+func expectedChecksum(h http.Header) (checksum.Sum, error) {
 	var s checksum.Sum
-	if v := h.Get(checksum.HeaderType); v != "" {
-		t, ok := checksum.ParseType(v)
-		if !ok || t != u.Type {
-			return s, fail("InvalidRequest", "The upload was created with checksum type %q; the complete request has %q.", u.Type, v)
-		}
-	}
 	for _, a := range checksum.Algorithms {
 		v := h.Get(a.Header())
 		if v == "" {
 			continue
 		}
-		if a != u.Algorithm {
-			return s, partChecksumMismatch(u.Algorithm, a)
+		if !s.IsZero() {
+			return s, fail("InvalidRequest", "Expecting a single x-amz-checksum- header. Multiple checksum types are not allowed.")
 		}
-		s = checksum.Sum{Algorithm: a, Type: u.Type, Value: v}
+		s = checksum.Sum{Algorithm: a, Value: v}
+	}
+	if v := h.Get(checksum.HeaderType); v != "" {
+		t, ok := checksum.ParseType(v)
+		if !ok {
+			return s, fail("InvalidRequest", "Value for x-amz-checksum-type header is invalid.")
+		}
+		s.Type = t
 	}
 	return s, nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/md5"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"hash/crc32"
@@ -167,7 +168,7 @@ func TestPutRefusals(t *testing.T) {
 		{"metadata", "MetadataTooLarge", wireRequest{target: "/box/k", header: header("x-amz-meta-a", strings.Repeat("v", 2048))}},
 		{"chain", "InvalidArgument", wireRequest{target: "/box/k", header: header("x-kv-parent", "p")}},
 		{"chain index", "InvalidArgument", wireRequest{target: "/box/k", header: header("x-kv-index", "-1")}},
-		{"tagging", "NotImplemented", wireRequest{target: "/box/k", header: header("x-amz-tagging", "a=b")}},
+		{"tagging", "InvalidArgument", wireRequest{target: "/box/k", header: header("x-amz-tagging", "a=b&a=c")}},
 		{"acl", "NotImplemented", wireRequest{target: "/box/k", header: header("x-amz-acl", "public-read")}},
 		{"grant", "NotImplemented", wireRequest{target: "/box/k", header: header("x-amz-grant-read", "id=x")}},
 		{"SSE", "NotImplemented", wireRequest{target: "/box/k", header: header("x-amz-server-side-encryption", "AES256")}},
@@ -197,6 +198,18 @@ func TestPutRefusals(t *testing.T) {
 	// The harmless forms pass.
 	h.put(t, "/box/k", body, "x-amz-acl", "private", "x-amz-storage-class", "STANDARD", "Content-MD5", md5Of(body), "x-amz-checksum-crc32", crcOf(body))
 	h.put(t, "/box/k", body, "x-amz-acl", "bucket-owner-full-control", "x-amz-meta-a", strings.Repeat("v", 2047))
+}
+
+// nvmeOf is CRC64NVME by its definition, bit by bit.
+func nvmeOf(b []byte) string {
+	c := ^uint64(0)
+	for _, x := range b {
+		c ^= uint64(x)
+		for range 8 {
+			c = c>>1 ^ 0x9a6c9329ac4bc9b5&-(c&1)
+		}
+	}
+	return base64.StdEncoding.EncodeToString(binary.BigEndian.AppendUint64(nil, ^c))
 }
 
 func crcOf(b []byte) string {
@@ -292,13 +305,40 @@ func TestChecksumOnRead(t *testing.T) {
 	}
 }
 
+// TestDefaultChecksum: what comes without a checksum gets one, in every form
+// of body, and what comes with one keeps that alone.
+func TestDefaultChecksum(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.bucket(t, "box")
+	mode := map[string]string{"x-amz-checksum-mode": "ENABLED"}
+	for _, n := range []int{0, 5, 4097, 3*pieceSize + 1} {
+		body := content(3, n)
+		want := nvmeOf(body)
+		a := h.want(t, 200, wireRequest{method: "PUT", target: "/box/k", body: body})
+		if a.Header.Get("x-amz-checksum-crc64nvme") != want || a.Header.Get("x-amz-checksum-type") != "FULL_OBJECT" {
+			t.Errorf("%d bytes: PUT answers %v, want %s", n, a.Header, want)
+		}
+		h.want(t, 200, wireRequest{method: "PUT", target: "/box/copy", header: map[string]string{"x-amz-copy-source": "box/k"}})
+		for _, target := range []string{"/box/k", "/box/copy"} {
+			if a := h.want(t, 200, wireRequest{method: "HEAD", target: target, header: mode}); a.Header.Get("x-amz-checksum-crc64nvme") != want {
+				t.Errorf("%d bytes: HEAD %s answers %v, want %s", n, target, a.Header, want)
+			}
+		}
+	}
+	h.put(t, "/box/k", []byte("hello"), "x-amz-checksum-crc32", crcOf([]byte("hello")))
+	if a := h.want(t, 200, wireRequest{method: "HEAD", target: "/box/k", header: mode}); a.Header.Get("x-amz-checksum-crc64nvme") != "" || a.Header.Get("x-amz-checksum-crc32") == "" {
+		t.Errorf("with a CRC32: %v", a.Header)
+	}
+}
+
 func TestPartNumberOfPlainObject(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.bucket(t, "box")
 	h.put(t, "/box/k", []byte("hello"))
 	a := h.want(t, 206, wireRequest{method: "GET", target: "/box/k?partNumber=1"})
-	if string(a.body) != "hello" || a.Header.Get("Content-Range") != "bytes 0-4/5" || a.Header.Get("x-amz-mp-parts-count") != "1" {
+	if string(a.body) != "hello" || a.Header.Get("Content-Range") != "bytes 0-4/5" || a.Header.Get("x-amz-mp-parts-count") != "" {
 		t.Errorf("%q %v", a.body, a.Header)
 	}
 	h.wantCode(t, "InvalidPartNumber", wireRequest{method: "GET", target: "/box/k?partNumber=2"})

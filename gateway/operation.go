@@ -1,8 +1,8 @@
 package gateway
 
 import (
-	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/objcached/objcached/descriptor"
 )
@@ -37,7 +37,7 @@ type operation struct {
 	query  []string // sub-resources that must be present; no others may be
 	header string   // header that must be present, canonical; "" for none
 	action action
-	handle func(*Gateway, http.ResponseWriter, *request) error
+	handle handler
 }
 
 // operations is the whole interface. Of two rows that match, the first wins,
@@ -46,7 +46,7 @@ var operations []operation
 
 func init() {
 	// Assigned here because handlers refer back to the table.
-	operations = slices.Concat(kvOperations, s3Operations)
+	operations = slices.Concat(kvOperations, s3Operations, configOperations)
 }
 
 // kvOperations are the KV cache requests; their handlers are in kv*.go.
@@ -75,6 +75,9 @@ var s3Operations = []operation{
 	{"HeadBucket", "HEAD", onBucket, nil, "", actList, (*Gateway).headBucket},
 	{"DeleteBucket", "DELETE", onBucket, nil, "", actDrop, (*Gateway).deleteBucket},
 	{"GetBucketLocation", "GET", onBucket, []string{"location"}, "", actList, (*Gateway).getBucketLocation},
+	{"PutBucketTagging", "PUT", onBucket, []string{"tagging"}, "", actWrite, (*Gateway).putBucketTagging},
+	{"GetBucketTagging", "GET", onBucket, []string{"tagging"}, "", actList, (*Gateway).getBucketTagging},
+	{"DeleteBucketTagging", "DELETE", onBucket, []string{"tagging"}, "", actWrite, (*Gateway).deleteBucketTagging},
 	{"ListMultipartUploads", "GET", onBucket, []string{"uploads"}, "", actList, (*Gateway).listUploads},
 	{"ListObjectsV2", "GET", onBucket, []string{"list-type"}, "", actList, (*Gateway).listObjectsV2},
 	{"ListObjects", "GET", onBucket, nil, "", actList, (*Gateway).listObjects},
@@ -87,13 +90,52 @@ var s3Operations = []operation{
 	{"AbortMultipartUpload", "DELETE", onObject, []string{"uploadId"}, "", actWrite, (*Gateway).abortUpload},
 	{"ListParts", "GET", onObject, []string{"uploadId"}, "", actList, (*Gateway).listParts},
 
+	{"PutObjectTagging", "PUT", onObject, []string{"tagging"}, "", actWrite, (*Gateway).putObjectTagging},
+	{"GetObjectTagging", "GET", onObject, []string{"tagging"}, "", actRead, (*Gateway).getObjectTagging},
+	{"DeleteObjectTagging", "DELETE", onObject, []string{"tagging"}, "", actWrite, (*Gateway).deleteObjectTagging},
+
 	{"CopyObject", "PUT", onObject, nil, "X-Amz-Copy-Source", actWrite, (*Gateway).copyObject},
 	{"PutObject", "PUT", onObject, nil, "", actWrite, (*Gateway).putObject},
 	{"GetObject", "GET", onObject, nil, "", actRead, (*Gateway).getObject},
 	{"GetObject", "GET", onObject, []string{"partNumber"}, "", actRead, (*Gateway).getObject},
+	{"GetObjectAttributes", "GET", onObject, []string{"attributes"}, "", actRead, (*Gateway).getObjectAttributes},
 	{"HeadObject", "HEAD", onObject, nil, "", actRead, (*Gateway).headObject},
 	{"HeadObject", "HEAD", onObject, []string{"partNumber"}, "", actRead, (*Gateway).headObject},
 	{"DeleteObject", "DELETE", onObject, nil, "", actWrite, (*Gateway).deleteObject},
+}
+
+// configOperations are what can be said of a bucket's configuration; their
+// handlers are in config.go.
+var configOperations = []operation{
+	{"GetBucketVersioning", "GET", onBucket, []string{"versioning"}, "", actList, always(emptyConfig{root("VersioningConfiguration")})},
+	{"GetBucketAcl", "GET", onBucket, []string{"acl"}, "", actList, (*Gateway).getACL},
+	{"PutBucketAcl", "PUT", onBucket, []string{"acl"}, "", actWrite, (*Gateway).putACL},
+	{"GetObjectAcl", "GET", onObject, []string{"acl"}, "", actRead, (*Gateway).getACL},
+	{"PutObjectAcl", "PUT", onObject, []string{"acl"}, "", actWrite, (*Gateway).putACL},
+	{"GetBucketOwnershipControls", "GET", onBucket, []string{"ownershipControls"}, "", actList, always(enforced)},
+	{"PutBucketOwnershipControls", "PUT", onBucket, []string{"ownershipControls"}, "", actWrite, (*Gateway).putOwnership},
+	{"GetPublicAccessBlock", "GET", onBucket, []string{"publicAccessBlock"}, "", actList, always(private)},
+	{"PutPublicAccessBlock", "PUT", onBucket, []string{"publicAccessBlock"}, "", actWrite, (*Gateway).putPublicAccess},
+
+	{"GetBucketPolicy", "GET", onBucket, []string{"policy"}, "", actList, unset("NoSuchBucketPolicy", "The bucket policy does not exist")},
+	{"GetBucketPolicyStatus", "GET", onBucket, []string{"policyStatus"}, "", actList, unset("NoSuchBucketPolicy", "The bucket policy does not exist")},
+	{"DeleteBucketPolicy", "DELETE", onBucket, []string{"policy"}, "", actWrite, nothingToDelete},
+	{"GetBucketCors", "GET", onBucket, []string{"cors"}, "", actList, unset("NoSuchCORSConfiguration", "The CORS configuration does not exist")},
+	{"DeleteBucketCors", "DELETE", onBucket, []string{"cors"}, "", actWrite, nothingToDelete},
+	{"GetBucketLifecycleConfiguration", "GET", onBucket, []string{"lifecycle"}, "", actList, unset("NoSuchLifecycleConfiguration", "The lifecycle configuration does not exist")},
+	{"DeleteBucketLifecycle", "DELETE", onBucket, []string{"lifecycle"}, "", actWrite, nothingToDelete},
+	{"GetBucketWebsite", "GET", onBucket, []string{"website"}, "", actList, unset("NoSuchWebsiteConfiguration", "The specified bucket does not have a website configuration")},
+	{"DeleteBucketWebsite", "DELETE", onBucket, []string{"website"}, "", actWrite, nothingToDelete},
+	{"GetBucketReplication", "GET", onBucket, []string{"replication"}, "", actList, unset("ReplicationConfigurationNotFoundError", "The replication configuration was not found")},
+	{"DeleteBucketReplication", "DELETE", onBucket, []string{"replication"}, "", actWrite, nothingToDelete},
+	{"GetBucketEncryption", "GET", onBucket, []string{"encryption"}, "", actList, unset("ServerSideEncryptionConfigurationNotFoundError", "The server side encryption configuration was not found")},
+	{"DeleteBucketEncryption", "DELETE", onBucket, []string{"encryption"}, "", actWrite, nothingToDelete},
+	{"GetObjectLockConfiguration", "GET", onBucket, []string{"object-lock"}, "", actList, unset("ObjectLockConfigurationNotFoundError", "Object Lock configuration does not exist for this bucket")},
+
+	{"GetBucketLogging", "GET", onBucket, []string{"logging"}, "", actList, always(emptyConfig{root("BucketLoggingStatus")})},
+	{"GetBucketNotificationConfiguration", "GET", onBucket, []string{"notification"}, "", actList, always(emptyConfig{root("NotificationConfiguration")})},
+	{"GetBucketAccelerateConfiguration", "GET", onBucket, []string{"accelerate"}, "", actList, always(emptyConfig{root("AccelerateConfiguration")})},
+	{"GetBucketRequestPayment", "GET", onBucket, []string{"requestPayment"}, "", actList, always(requestPayment{root("RequestPaymentConfiguration"), "BucketOwner"})},
 }
 
 // subresources are the query parameters that select another operation. One
@@ -103,7 +145,7 @@ var subresources = map[string]bool{
 	"abac": true, "accelerate": true, "acl": true, "analytics": true, "annotation": true,
 	"append": true, "attributes": true, "cors": true, "delete": true, "encryption": true,
 	"intelligent-tiering": true, "inventory": true, "legal-hold": true, "lifecycle": true,
-	"list-type": true, "location": true, "logging": true, "metadataConfiguration": true,
+	"list-type": true, "location": true, "logging": true, "metadataAnnotationTable": true, "metadataConfiguration": true,
 	"metadataInventoryTable": true, "metadataJournalTable": true, "metadataTable": true,
 	"metrics": true, "notification": true, "object-lock": true, "ownershipControls": true,
 	"partNumber": true, "policy": true, "policyStatus": true, "publicAccessBlock": true, "renameObject": true,
@@ -144,7 +186,20 @@ func findOperation(r *request) (*operation, error) {
 	if known {
 		return nil, notImplemented("this form of %s", r.Method)
 	}
-	return nil, fail("MethodNotAllowed", "The specified method is not allowed against this resource.")
+	return nil, fail("MethodNotAllowed", "The specified method is not allowed against this resource.").
+		with("Method", r.Method).header("Allow", allowed(lvl))
+}
+
+// allowed lists the methods of a level, for the header of that name.
+func allowed(lvl level) string {
+	var methods []string
+	for i := range operations {
+		if operations[i].level == lvl {
+			methods = append(methods, operations[i].method)
+		}
+	}
+	slices.Sort(methods)
+	return strings.Join(slices.Compact(methods), ", ")
 }
 
 func (op *operation) matches(r *request) bool {

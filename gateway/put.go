@@ -3,13 +3,11 @@ package gateway
 import (
 	"net/http"
 	"strconv"
-
-	"github.com/objcached/objcached/gateway/payload"
 )
 
 // putObject stores one object from the request's body.
 func (g *Gateway) putObject(w http.ResponseWriter, r *request) error {
-	return g.storeObject(w, r, func() (*payload.Body, func(), error) {
+	return g.storeObject(w, r, func() (objectBody, func(), error) {
 		body, err := g.openBody(r)
 		return body, nil, err
 	})
@@ -18,7 +16,7 @@ func (g *Gateway) putObject(w http.ResponseWriter, r *request) error {
 // storeObject stores what open gives as the object that r describes, checked
 // against every hash that came with it. done, if open gave one, is called when
 // the body is not needed any more, also after an error.
-func (g *Gateway) storeObject(w http.ResponseWriter, r *request, open func() (body *payload.Body, done func(), err error)) error {
+func (g *Gateway) storeObject(w http.ResponseWriter, r *request, open func() (body objectBody, done func(), err error)) error {
 	if err := checkKey(r.Key); err != nil {
 		return err
 	}

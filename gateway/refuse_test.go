@@ -55,7 +55,11 @@ func TestNotImplemented(t *testing.T) {
 	}
 	for _, target := range []string{"/", "/box", "/box/k"} {
 		for _, m := range []string{"PATCH", "OPTIONS", "BREW"} {
-			h.wantCode(t, "MethodNotAllowed", wireRequest{method: m, target: target})
+			a := h.wantCode(t, "MethodNotAllowed", wireRequest{method: m, target: target})
+			want := map[string]string{"/": "GET, POST", "/box": "DELETE, GET, HEAD, POST, PUT", "/box/k": "DELETE, GET, HEAD, POST, PUT"}[target]
+			if got := a.Header.Get("Allow"); got != want {
+				t.Errorf("%s %s: Allow %q, want %q", m, target, got, want)
+			}
 		}
 	}
 	h.wantCode(t, "NotImplemented", wireRequest{method: "POST", target: "/box"})
@@ -180,7 +184,7 @@ func TestErrorDocuments(t *testing.T) {
 		"NoSuchBucket":     {method: "GET", target: "/nobox"},
 		"NoSuchUpload":     {method: "GET", target: "/box/k?uploadId=x%22"},
 		"AccessDenied":     {method: "GET", target: "/box/k", user: "-"},
-		"NotImplemented":   {method: "GET", target: "/box?policy"},
+		"NotImplemented":   {method: "GET", target: "/box?inventory"},
 		"MethodNotAllowed": {method: "PATCH", target: "/box/k"},
 		"InvalidArgument":  {method: "GET", target: "/box?max-keys=many"},
 		"KeyTooLong":       {method: "PUT", target: "/box/" + strings.Repeat("k", 1025)},
@@ -210,6 +214,7 @@ func TestErrorMapping(t *testing.T) {
 		{storage.ErrPrecondition, "PreconditionFailed", 412}, {storage.ErrConflict, "ConditionalRequestConflict", 409},
 		{storage.ErrIncompleteBody, "IncompleteBody", 400}, {storage.ErrInvalidRange, "InvalidRange", 416},
 		{storage.ErrInvalidRequest, "InvalidRequest", 400}, {storage.ErrBadDigest, "BadDigest", 400},
+		{storage.ErrTooManyBuckets, "TooManyBuckets", 400}, {storage.ErrTooManyUploads, "TooManyMultipartUploads", 400},
 		{storage.ErrNoSpace, "InsufficientStorage", 507}, {storage.ErrClosed, "ServiceUnavailable", 503},
 		{&storage.CorruptError{Bucket: "b", Key: "k"}, "InternalError", 500},
 		{fmt.Errorf("anything"), "InternalError", 500},

@@ -24,12 +24,26 @@ func writeXML(w http.ResponseWriter, status int, v any) error {
 	if err != nil {
 		return err
 	}
+	return writeDocument(w, status, body)
+}
+
+// writeDocument answers with a document that is marshalled already.
+func writeDocument(w http.ResponseWriter, status int, body []byte) error {
 	h := w.Header()
 	h.Set("Content-Type", "application/xml")
 	h.Set("Content-Length", strconv.Itoa(len(xml.Header)+len(body)))
 	w.WriteHeader(status)
-	_, err = w.Write(append([]byte(xml.Header), body...))
+	_, err := w.Write(append([]byte(xml.Header), body...))
 	return err
+}
+
+// noBody answers with a status alone.
+func noBody(w http.ResponseWriter, status int) error {
+	if status != http.StatusNoContent {
+		w.Header().Set("Content-Length", "0")
+	}
+	w.WriteHeader(status)
+	return nil
 }
 
 // decodeXML reads one document and nothing after it.

@@ -45,15 +45,31 @@ type Bucket struct {
 
 // Buckets manages the name space of buckets.
 type Buckets interface {
-	// CreateBucket returns ErrBucketExists if the name is taken, by anyone.
+	// CreateBucket returns ErrBucketExists if the name is taken, by anyone, and
+	// ErrTooManyBuckets if the tenant has as many as the store allows one.
 	CreateBucket(ctx context.Context, b Bucket) error
 	GetBucket(ctx context.Context, name string) (Bucket, error)
 	// DeleteBucket returns ErrBucketNotEmpty if it holds an object or an
 	// unfinished upload. A put under way either lands before the bucket is
 	// found non-empty or fails with ErrNoSuchBucket; it never lands in limbo.
 	DeleteBucket(ctx context.Context, name string) error
-	// ListBuckets returns every bucket in name order.
-	ListBuckets(ctx context.Context) ([]Bucket, error)
+	// BucketConfig returns the value that SetBucketConfig kept under a name, or
+	// ErrNoSuchConfig. The caller owns it.
+	BucketConfig(ctx context.Context, bucket, name string) ([]byte, error)
+	// SetBucketConfig keeps a value of at most MaxBucketConfig bytes, durably
+	// and until the bucket is deleted; nil removes it. A bucket that has
+	// nothing else is empty.
+	SetBucketConfig(ctx context.Context, bucket, name string, value []byte) error
+	// ListBuckets returns a page of buckets in name order; fewer than o.Max
+	// are the last.
+	ListBuckets(ctx context.Context, o ListBucketsOptions) ([]Bucket, error)
+}
+
+// ListBucketsOptions selects a page of buckets.
+type ListBucketsOptions struct {
+	Prefix string
+	After  string // only names above it
+	Max    int    // 0 gives none
 }
 
 // Chain says where a KV chunk stands in its prefix: eviction and residency
@@ -76,8 +92,10 @@ type ObjectInfo struct {
 	Headers map[string]string
 	// UserMeta is by lower-case name without the "x-amz-meta-" prefix.
 	UserMeta map[string]string
-	Checksum checksum.Sum // zero if none was given
+	Tags     []Tag        // not in a listing
+	Checksum checksum.Sum // zero if none is kept
 	Parts    int          // number of parts of a multipart object, else 0
+	Layout   PartLayout   // of a multipart object, else nil; not in a listing
 	Chain    Chain
 }
 
@@ -93,6 +111,7 @@ type PutOptions struct {
 	Size     int64 // exact number of bytes the body will give; never negative
 	Headers  map[string]string
 	UserMeta map[string]string
+	Tags     []Tag
 	Chain    Chain
 	Cond     Condition
 	// Checksum is called once, after the body has ended with io.EOF and before
@@ -119,6 +138,9 @@ type Objects interface {
 	// Delete removes the object. A missing key is ErrNoSuchKey (S3's 204 for it
 	// is the caller's affair).
 	Delete(ctx context.Context, bucket, key string, c Condition) error
+	// SetTags replaces an object's tags and nothing else of it, durably. The
+	// object's time and ETag stay; a missing key is ErrNoSuchKey.
+	SetTags(ctx context.Context, bucket, key string, tags []Tag) error
 }
 
 // ReadHint tells a backend what a read is for. The zero value is an ordinary read.
@@ -195,19 +217,20 @@ type PartOptions struct {
 	Checksum func() checksum.Sum
 }
 
-// CompletedPart names a part in CompleteUpload. A non-empty checksum must
-// match the stored one.
+// CompletedPart names a part in CompleteUpload. A checksum that is not zero
+// must be the stored one; its Type does not count.
 type CompletedPart struct {
 	Number   int
 	ETag     string
-	Checksum string // base64, of the upload's algorithm; empty: not given
+	Checksum checksum.Sum
 }
 
 // Upload describes an unfinished multipart upload.
 type Upload struct {
 	Key, ID   string
 	Initiated time.Time
-	// Algorithm and Type say what checksum the completed object will carry.
+	// Algorithm and Type say what checksum was asked for of the completed
+	// object. Without one, it has a CRC64NVME if all its parts do.
 	Algorithm checksum.Algorithm
 	Type      checksum.Type
 }
@@ -215,8 +238,9 @@ type Upload struct {
 // CompleteOptions guards a completion.
 type CompleteOptions struct {
 	Cond Condition
-	// Checksum, if set, is the full checksum the client expects; a different
-	// result is ErrBadDigest.
+	// Checksum, if its Value is set, is the checksum the client expects of the
+	// object; a different result is ErrBadDigest. An algorithm or a type that is
+	// not the upload's is ErrInvalidRequest.
 	Checksum checksum.Sum
 	// Size, if positive, is the total size the client expects, else ErrInvalidRequest.
 	Size int64
@@ -241,18 +265,23 @@ type UploadPage struct {
 // Multipart stores an object in parts. Completing moves no bytes: the object
 // becomes a list of the parts' extents.
 type Multipart interface {
-	// CreateUpload uses o.Headers, UserMeta and Chain; alg and typ may be zero.
+	// CreateUpload uses o.Headers, UserMeta, Tags and Chain; alg and typ may be
+	// zero. ErrTooManyUploads says that the bucket has as many unfinished
+	// uploads as the store allows one.
 	CreateUpload(ctx context.Context, bucket, key string, o PutOptions, alg checksum.Algorithm, typ checksum.Type) (Upload, error)
 	GetUpload(ctx context.Context, bucket, key, id string) (Upload, error)
 	PutPart(ctx context.Context, bucket, key, id string, number int, body io.Reader, o PartOptions) (Part, error)
 	// CompleteUpload checks order (ErrInvalidPartOrder), presence and ETag
 	// (ErrInvalidPart), and that every part but the last has 5 MiB
-	// (ErrEntityTooSmall). Repeating a completed upload is ErrNoSuchUpload.
+	// (ErrEntityTooSmall). Completing an upload again with the same parts gives
+	// the object again, as long as the key holds what the upload made of it;
+	// after that it is ErrNoSuchUpload.
 	CompleteUpload(ctx context.Context, bucket, key, id string, parts []CompletedPart, o CompleteOptions) (ObjectInfo, error)
 	AbortUpload(ctx context.Context, bucket, key, id string) error
 	ListParts(ctx context.Context, bucket, key, id string, after, max int) (PartPage, error)
-	// ListUploads pages by (key, upload id); o.After is the key marker and
-	// afterID the upload id marker.
+	// ListUploads pages by (key, upload id), and uploads of one key are in the
+	// order in which they were created; o.After is the key marker and afterID
+	// the upload id marker.
 	ListUploads(ctx context.Context, bucket string, o ListOptions, afterID string) (UploadPage, error)
 }
 

@@ -54,6 +54,8 @@ type Options struct {
 	// ObjectChecksum says that x-amz-checksum- headers do not speak of this
 	// body but of an object (CompleteMultipartUpload). They are left alone.
 	ObjectChecksum bool
+	// Compute is a checksum to make of the payload in any case; see Computed.
+	Compute checksum.Algorithm
 }
 
 // Body is the payload of one request. It is for one goroutine.
@@ -77,6 +79,8 @@ type Body struct {
 	sum     hash.Hash
 	shared  bool         // sum is sha: both are SHA-256 of the payload
 	want    checksum.Sum // with an empty value until the trailer has come
+	extra   hash.Hash    // of Options.Compute; nil: sum is that, or there is none
+	compute checksum.Algorithm
 
 	kind    sigv4.Payload
 	chunks  *sigv4.Chunks
@@ -105,6 +109,9 @@ func New(r *http.Request, res *sigv4.Result, o Options) (*Body, error) {
 	}
 	if err := b.expect(r.Header, o); err != nil {
 		return nil, err
+	}
+	if b.compute = o.Compute; b.compute != b.want.Algorithm {
+		b.extra = checksum.New(b.compute)
 	}
 	switch {
 	case res.Payload == sigv4.PayloadSigned:
@@ -259,6 +266,18 @@ func (b *Body) Sum() checksum.Sum {
 	return b.want
 }
 
+// Computed is the checksum of the algorithm in Options.Compute. It is zero
+// before Read has returned io.EOF.
+func (b *Body) Computed() checksum.Sum {
+	switch {
+	case b.err != io.EOF || b.compute == checksum.None:
+		return checksum.Sum{}
+	case b.extra == nil:
+		return b.want
+	}
+	return checksum.Of(b.compute, b.extra)
+}
+
 // Read implements io.Reader. Reads of 4 KiB and more go from the connection
 // straight into p.
 func (b *Body) Read(p []byte) (int, error) {
@@ -337,6 +356,9 @@ func (b *Body) hash(p []byte) {
 		}
 		if b.sum != nil && !b.shared {
 			b.sum.Write(q)
+		}
+		if b.extra != nil {
+			b.extra.Write(q)
 		}
 		p = p[len(q):]
 	}

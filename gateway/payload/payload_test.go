@@ -439,3 +439,41 @@ func TestNoAllocationPerChunk(t *testing.T) {
 }
 
 var _ io.Reader = (*Body)(nil)
+
+// TestComputed: a checksum of the server's own choice comes beside the one the
+// request carries, in every form, and only once all has been read and is right.
+func TestComputed(t *testing.T) {
+	for _, n := range []int{0, 1, 70_000} {
+		data := random(n, 8)
+		for _, a := range checksum.Algorithms {
+			for _, u := range forms(data, a) {
+				b, _, err := u.open(t, nil, Options{Compute: checksum.CRC64NVME})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !b.Computed().IsZero() {
+					t.Fatalf("%s: a checksum of nothing read", u.name)
+				}
+				if _, err := readBy(b, 5000); err != nil {
+					t.Fatal(err)
+				}
+				want := checksum.Sum{Algorithm: checksum.CRC64NVME, Type: checksum.FullObject, Value: sumOf(checksum.CRC64NVME, data)}
+				if got := b.Computed(); got != want {
+					t.Errorf("%d bytes, %s, %s: %+v, want %+v", n, u.name, a, got, want)
+				}
+				if b.Sum().Algorithm != a {
+					t.Errorf("%s: the request's own is %+v", u.name, b.Sum())
+				}
+			}
+		}
+	}
+	u := forms(random(9, 8), checksum.CRC32)[0]
+	u.headers["x-amz-checksum-crc32"] = "AAAAAA=="
+	b, _, err := u.open(t, nil, Options{Compute: checksum.CRC64NVME})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readBy(b, 5000); code(err) != "BadDigest" || !b.Computed().IsZero() {
+		t.Errorf("%v, %+v", err, b.Computed())
+	}
+}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/objcached/objcached/storage"
 )
 
 // healthTimeout bounds how long /healthz waits for the store.
@@ -32,7 +34,7 @@ func (s *Server) adminHandler() http.Handler {
 func (s *Server) health(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), healthTimeout)
 	defer cancel()
-	if _, err := s.cfg.Gateway.Store.ListBuckets(ctx); err != nil {
+	if _, err := s.cfg.Gateway.Store.ListBuckets(ctx, storage.ListBucketsOptions{Max: 1}); err != nil {
 		http.Error(w, "store: "+err.Error(), http.StatusServiceUnavailable)
 		return
 	}

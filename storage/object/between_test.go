@@ -3,6 +3,7 @@ package object
 import (
 	"bytes"
 	"errors"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -202,14 +203,17 @@ func TestCompletedTwice(t *testing.T) {
 	s := withBucket(t, 4<<20, Options{})
 	defer s.mustClose(t)
 	u, list := s.upload(t, storagetest.Pattern(1, 9000))
+	var first storage.ObjectInfo
 	s.between(keyObject, func() {
-		if _, err := s.CompleteUpload(bg, "b", "k", u.ID, list, storage.CompleteOptions{}); err != nil {
+		var err error
+		if first, err = s.CompleteUpload(bg, "b", "k", u.ID, list, storage.CompleteOptions{}); err != nil {
 			t.Error(err)
 		}
 	})
-	_, err := s.CompleteUpload(bg, "b", "k", u.ID, list, storage.CompleteOptions{})
-	if !errors.Is(err, storage.ErrNoSuchUpload) {
-		t.Fatal(err)
+	// It finds the upload gone and the object it was made into.
+	second, err := s.CompleteUpload(bg, "b", "k", u.ID, list, storage.CompleteOptions{})
+	if err != nil || !reflect.DeepEqual(first, second) {
+		t.Fatalf("%+v, then %+v, %v", first, second, err)
 	}
 	if r := s.mustBeClean(t); r.Objects != 1 {
 		t.Fatalf("%+v", r)

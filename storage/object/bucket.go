@@ -21,6 +21,7 @@ type bucket struct {
 	raw  []byte // its entry in sys
 
 	deleting sync.Mutex // held by DeleteBucket
+	uploads  uploadCount
 }
 
 const bucketVersion = 1
@@ -150,6 +151,31 @@ func (s *Store) CreateBucket(ctx context.Context, info storage.Bucket) error {
 	} else if !errors.Is(err, meta.ErrNotFound) {
 		return toStorage(err)
 	}
+	if !s.ownBucket(info.Tenant, 1) {
+		return storage.ErrTooManyBuckets
+	}
+	err := s.createBucket(ctx, info)
+	if err != nil {
+		s.ownBucket(info.Tenant, -1)
+	}
+	return err
+}
+
+// ownBucket counts one bucket more or less of a tenant, or says that it has
+// too many.
+func (s *Store) ownBucket(tenant string, n int) bool {
+	s.bucketMu.Lock()
+	defer s.bucketMu.Unlock()
+	if n > 0 && s.perTenant[tenant] >= s.o.MaxBuckets {
+		return false
+	}
+	if s.perTenant[tenant] += n; s.perTenant[tenant] <= 0 {
+		delete(s.perTenant, tenant)
+	}
+	return true
+}
+
+func (s *Store) createBucket(ctx context.Context, info storage.Bucket) error {
 	id, err := s.newID()
 	if err != nil {
 		return err
@@ -196,20 +222,32 @@ func (s *Store) GetBucket(ctx context.Context, name string) (storage.Bucket, err
 }
 
 // ListBuckets implements storage.Buckets.
-func (s *Store) ListBuckets(ctx context.Context) ([]storage.Bucket, error) {
+func (s *Store) ListBuckets(ctx context.Context, o storage.ListBucketsOptions) ([]storage.Bucket, error) {
 	if !s.usage.enter() {
 		return nil, storage.ErrClosed
 	}
 	defer s.usage.leave()
-	bs, err := s.allBuckets(ctx)
-	if err != nil {
-		return nil, toStorage(err)
+	if o.Max <= 0 {
+		return nil, nil
 	}
-	out := make([]storage.Bucket, len(bs))
-	for i, b := range bs {
-		out[i] = b.Bucket
+	start := sysBucketKey(o.Prefix)
+	end := successor(start)
+	if o.After >= o.Prefix && o.After != "" {
+		start = append(sysBucketKey(o.After), 0)
 	}
-	return out, nil
+	if bytes.Compare(start, end) >= 0 {
+		return nil, nil
+	}
+	var out []storage.Bucket
+	err := s.meta.Scan(ctx, sysPartition, start, end, func(k, v []byte) (bool, error) {
+		b, err := decodeBucket(string(k[1:]), v)
+		if err != nil {
+			return false, err
+		}
+		out = append(out, b.Bucket)
+		return len(out) < o.Max, nil
+	})
+	return out, toStorage(err)
 }
 
 func (s *Store) allBuckets(ctx context.Context) ([]*bucket, error) {
@@ -269,9 +307,10 @@ func (s *Store) DeleteBucket(ctx context.Context, name string) error {
 		}
 		return toStorage(err)
 	}
-	if err := s.setMarker(ctx, b, closing, nil); err != nil {
+	if err := s.endPartition(ctx, b, closing); err != nil {
 		return toStorage(err)
 	}
+	s.ownBucket(b.Tenant, -1)
 	s.nameMu.Lock()
 	defer s.nameMu.Unlock()
 	s.forget(b)
@@ -286,6 +325,22 @@ func (s *Store) setMarker(ctx context.Context, b *bucket, from, to []byte) error
 		batch.Delete(markerKey)
 	} else {
 		batch.Set(markerKey, to)
+	}
+	return s.meta.Apply(ctx, b.part, &batch)
+}
+
+// endPartition deletes the marker, and with it the bucket's settings: what is
+// left of a partition without a marker nobody would look for.
+func (s *Store) endPartition(ctx context.Context, b *bucket, marker []byte) error {
+	var batch meta.Batch
+	batch.IfEqual(markerKey, marker)
+	batch.Delete(markerKey)
+	err := s.meta.Scan(ctx, b.part, []byte{keyConfig}, []byte{keyConfig + 1}, func(k, _ []byte) (bool, error) {
+		batch.Delete(bytes.Clone(k))
+		return true, nil
+	})
+	if err != nil {
+		return err
 	}
 	return s.meta.Apply(ctx, b.part, &batch)
 }
@@ -328,6 +383,7 @@ func (s *Store) recoverBuckets(ctx context.Context, parts []string) error {
 	named := make(map[string]*bucket, len(bs))
 	for _, b := range bs {
 		named[b.part] = b
+		s.perTenant[b.Tenant]++
 	}
 	for _, p := range parts {
 		b := named[p]
@@ -335,6 +391,7 @@ func (s *Store) recoverBuckets(ctx context.Context, parts []string) error {
 		v, err := s.meta.Get(ctx, p, markerKey, nil)
 		if errors.Is(err, meta.ErrNotFound) {
 			if b != nil {
+				s.ownBucket(b.Tenant, -1)
 				err = s.dropName(ctx, b)
 			} else {
 				err = nil // a deleted bucket with garbage
@@ -349,6 +406,7 @@ func (s *Store) recoverBuckets(ctx context.Context, parts []string) error {
 		}
 	}
 	for _, b := range named { // whose partitions hold nothing at all
+		s.ownBucket(b.Tenant, -1)
 		if err := s.dropName(ctx, b); err != nil {
 			return err
 		}

@@ -65,12 +65,21 @@ func (s *Store) refuse(ctx context.Context, b *bucket, objectKey []byte, c *curr
 	if c.raw == nil || !errors.Is(err, storage.ErrPrecondition) {
 		return err
 	}
-	var settled meta.Batch // changes nothing; see meta.Store.Apply
-	settled.IfEqual(objectKey, c.raw)
-	if e := s.meta.Apply(ctx, b.part, &settled); e != nil && !errors.Is(e, meta.ErrConflict) {
-		return toStorage(e)
+	if e := s.durable(ctx, b, objectKey, c.raw); e != nil {
+		return e
 	}
 	return err
+}
+
+// durable returns when what was seen under a key is durable. If it is there no
+// more, what took its place is, and so is what was before that.
+func (s *Store) durable(ctx context.Context, b *bucket, objectKey, raw []byte) error {
+	var settled meta.Batch // changes nothing; see meta.Store.Apply
+	settled.IfEqual(objectKey, raw)
+	if err := s.meta.Apply(ctx, b.part, &settled); err != nil && !errors.Is(err, meta.ErrConflict) {
+		return toStorage(err)
+	}
+	return nil
 }
 
 // change replaces what is under a key, in one batch.

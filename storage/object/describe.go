@@ -16,16 +16,22 @@ import (
 //	etag       form byte: 0 a string, 1 an MD5 (16 bytes)
 //	modified   varint, nanoseconds since 1970
 //	parts      uvarint
-//	checksum   three strings: algorithm, type, value
+//	checksum   three strings: algorithm, type, value; or, of the type
+//	           FULL_OBJECT, a byte from sumCode and the raw value
 //	chain      string parent, varint index
 //	headers    uvarint n, n times two strings, in name order
 //	user meta  the same
+//	fields     see fields.go; records of version 1 of the store have none
 //
 // A string is its uvarint length and its bytes.
 const (
 	etagString = 0
 	etagMD5    = 1
+	sumCode    = 0x20 // + place in sumCodes; above the length of any algorithm's name
 )
+
+// sumCodes must keep its order.
+var sumCodes = [...]checksum.Algorithm{checksum.CRC32, checksum.CRC32C, checksum.CRC64NVME, checksum.SHA1, checksum.SHA256}
 
 func appendString(dst []byte, s string) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
@@ -39,7 +45,14 @@ func appendMap(dst []byte, m map[string]string) []byte {
 	return dst
 }
 
+// appendSum takes a tenth of the strings' room for a checksum of the usual
+// form: every object has one, and a chunk's record should fit an opened object.
 func appendSum(dst []byte, s checksum.Sum) []byte {
+	if i := slices.Index(sumCodes[:], s.Algorithm); i >= 0 && s.Type == checksum.FullObject {
+		if raw, err := checksum.Decode(s.Algorithm, s.Value); err == nil {
+			return append(append(dst, byte(sumCode+i)), raw...)
+		}
+	}
 	dst = appendString(dst, string(s.Algorithm))
 	dst = appendString(dst, string(s.Type))
 	return appendString(dst, s.Value)
@@ -64,7 +77,8 @@ func appendDescription(dst []byte, info *storage.ObjectInfo) []byte {
 	dst = appendString(dst, info.Chain.Parent)
 	dst = binary.AppendVarint(dst, info.Chain.Index)
 	dst = appendMap(dst, info.Headers)
-	return appendMap(dst, info.UserMeta)
+	dst = appendMap(dst, info.UserMeta)
+	return appendTags(dst, info.Tags)
 }
 
 func (d *decoder) etag() string {
@@ -79,6 +93,10 @@ func (d *decoder) etag() string {
 }
 
 func (d *decoder) sum() checksum.Sum {
+	if len(d.b) > 0 && d.b[0] >= sumCode && int(d.b[0]-sumCode) < len(sumCodes) {
+		alg := sumCodes[d.byte()-sumCode]
+		return checksum.Sum{Algorithm: alg, Type: checksum.FullObject, Value: checksum.Encode(d.bytes(int64(alg.Size())))}
+	}
 	return checksum.Sum{
 		Algorithm: checksum.Algorithm(d.str()),
 		Type:      checksum.Type(d.str()),
@@ -106,20 +124,49 @@ func (d *decoder) strings() map[string]string {
 // describe decodes what a listing shows; with all, the rest too.
 func (r *record) describe(key string, all bool) (storage.ObjectInfo, error) {
 	d := decoder{b: r.desc}
-	info := storage.ObjectInfo{Key: key, Size: r.size}
-	info.ETag = d.etag()
-	info.Modified = time.Unix(0, d.varint()).UTC()
-	info.Parts = int(d.size())
-	info.Checksum = d.sum()
+	info := d.listed(key, r.size)
 	if all {
-		info.Chain.Parent = d.str()
-		info.Chain.Index = d.varint()
-		info.Headers = d.strings()
-		info.UserMeta = d.strings()
-		d.bad = d.bad || len(d.b) != 0
+		d.rest(&info, r)
 	}
 	if d.bad {
 		return storage.ObjectInfo{}, errBadRecord
 	}
 	return info, nil
+}
+
+// describeFields is describe with the fields that are no part of ObjectInfo.
+func (r *record) describeFields(key string) (storage.ObjectInfo, fields, error) {
+	d := decoder{b: r.desc}
+	info := d.listed(key, r.size)
+	f := d.rest(&info, r)
+	if d.bad {
+		return storage.ObjectInfo{}, fields{}, errBadRecord
+	}
+	return info, f, nil
+}
+
+func (d *decoder) listed(key string, size int64) storage.ObjectInfo {
+	info := storage.ObjectInfo{Key: key, Size: size}
+	info.ETag = d.etag()
+	info.Modified = time.Unix(0, d.varint()).UTC()
+	info.Parts = int(d.size())
+	info.Checksum = d.sum()
+	return info
+}
+
+func (d *decoder) rest(info *storage.ObjectInfo, r *record) fields {
+	info.Chain.Parent = d.str()
+	info.Chain.Index = d.varint()
+	info.Headers = d.strings()
+	info.UserMeta = d.strings()
+	f := d.fields()
+	if len(f.tags) > 0 {
+		tags, ok := decodeTags(f.tags)
+		d.bad = d.bad || !ok
+		info.Tags = tags
+	}
+	if !d.bad && r.kind == kindSegments && info.Parts == r.segments() {
+		info.Layout = newPartLayout(r.segs, &f, info.Checksum)
+	}
+	return f
 }

@@ -37,6 +37,7 @@ const (
 
 // The first byte of a key in a bucket's partition; see ARCHITECTURE.md.
 const (
+	keyConfig  = 'c' // + name: a setting of the bucket
 	keyGarbage = 'g' // + id
 	keyMarker  = 'm'
 	keyObject  = 'o' // + object key

@@ -154,7 +154,7 @@ func claimsOf(k, v []byte) (claims [][]byte, has []byte, err error) {
 			}
 		}
 		return claims, has, nil
-	case keyMarker, keyUpload:
+	case keyConfig, keyMarker, keyUpload:
 		return nil, nil, nil
 	}
 	return nil, nil, errors.New("unknown kind of entry")

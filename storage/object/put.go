@@ -55,6 +55,7 @@ func (s *Store) Put(ctx context.Context, bucket, key string, body io.Reader, o s
 		Modified: s.o.Now().UTC().Round(0),
 		Headers:  o.Headers,
 		UserMeta: o.UserMeta,
+		Tags:     o.Tags,
 		Chain:    o.Chain,
 	}
 	if info.ETag == "" {

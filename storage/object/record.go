@@ -202,8 +202,10 @@ func (r *record) segmentID(i int) (id ID) {
 
 // segmentEnd is where segment i ends in the object; one that is empty ends
 // where it starts.
-func (r *record) segmentEnd(i int) int64 {
-	v := binary.LittleEndian.Uint64(r.segs[i*segmentLen+16:])
+func (r *record) segmentEnd(i int) int64 { return segmentEnd(r.segs, i) }
+
+func segmentEnd(segs []byte, i int) int64 {
+	v := binary.LittleEndian.Uint64(segs[i*segmentLen+16:])
 	return int64(min(v, math.MaxInt64))
 }
 

@@ -30,11 +30,16 @@ func sampleRecords() map[string][]byte {
 		crcs: bytes.Repeat([]byte{9}, 16)}
 	seg := &record{kind: kindSegments, id: testID, size: 30,
 		segs: appendSegment(appendSegment(nil, ID{1}, 30), ID{2}, 30)}
+	multi := info
+	multi.Parts = 2
+	multiDesc := appendField(appendDescription(nil, &multi), fieldPartSums, []byte("aaaabbbb"))
+	multiDesc = appendUploadField(multiDesc, ID{7}, 42)
 	return map[string][]byte{
 		"inline":   appendRecord(nil, &record{kind: kindInline, id: testID, size: 5, inline: []byte("hello")}, desc),
 		"empty":    appendRecord(nil, &record{kind: kindInline, id: testID}, desc),
 		"extents":  appendRecord(nil, ext, desc),
 		"segments": appendRecord(nil, seg, nil),
+		"multi":    appendRecord(nil, seg, multiDesc),
 		"sweep":    appendRecord(nil, &record{kind: kindSweep, id: testID}, nil),
 		"garbage":  (&garbage{id: testID, kind: kindExtents, exts: ext.exts}).value(),
 	}
@@ -121,6 +126,14 @@ func FuzzRecord(f *testing.F) {
 		info, err := r.describe("k", true)
 		if err != nil {
 			return
+		}
+		if info.Layout != nil {
+			for n := range info.Parts {
+				if x, ok := info.Part(n + 1); !ok || x.Size < 0 || x.Offset+x.Size > info.Size {
+					t.Fatalf("part %d: %+v, %v", n+1, x, ok)
+				}
+			}
+			info.Layout = nil // of the data part and the fields
 		}
 		again := appendDescription(nil, &info)
 		d := record{desc: again, size: r.size}

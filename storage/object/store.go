@@ -51,10 +51,18 @@ type Options struct {
 	ScrubRate     int64
 	// OnCorrupt is called for every bad block a read or scrub meets.
 	OnCorrupt func(*storage.CorruptError)
+	// MaxBuckets is the most buckets of one tenant (default 10,000), MaxUploads
+	// the most unfinished uploads in one bucket (default 100,000). Several
+	// processes over one store each count for themselves.
+	MaxBuckets, MaxUploads int
 }
 
-// Version is the version of the encodings in meta. A store of a newer one is refused.
-const Version = 1
+// Version is the version of the encodings in meta. A store of a newer one is
+// refused; one of an older is read as it is and from then on written in this.
+//
+//	1  the first
+//	2  descriptions may end with fields (fields.go) and have short checksums
+const Version = 2
 
 // Store implements storage.Store and storage.MultiOpener.
 type Store struct {
@@ -62,11 +70,14 @@ type Store struct {
 	blob blob.Store
 	o    Options
 
-	randMu sync.Mutex
+	randMu     sync.Mutex
+	lastUpload uint64 // the time in the newest upload id; under randMu
 
 	nameMu   sync.RWMutex // held by the removal of a bucket's name, shared by look-ups in sys
 	bucketMu sync.RWMutex
 	buckets  map[string]*bucket // by name; those seen so far
+	// perTenant is the number of buckets by tenant; under bucketMu.
+	perTenant map[string]int
 
 	usage    usage
 	gate     *gate
@@ -111,15 +122,16 @@ var (
 // background and the first write that needs space waits for it.
 func Open(ctx context.Context, m meta.Store, b blob.Store, o Options) (*Store, error) {
 	s := &Store{
-		meta:     m,
-		blob:     b,
-		o:        o,
-		buckets:  make(map[string]*bucket),
-		gate:     newGate(),
-		restored: make(chan struct{}),
-		closing:  make(chan struct{}),
-		stop:     make(chan struct{}),
-		closed:   make(chan struct{}),
+		meta:      m,
+		blob:      b,
+		o:         o,
+		buckets:   make(map[string]*bucket),
+		perTenant: make(map[string]int),
+		gate:      newGate(),
+		restored:  make(chan struct{}),
+		closing:   make(chan struct{}),
+		stop:      make(chan struct{}),
+		closed:    make(chan struct{}),
 	}
 	if s.o.Logger == nil {
 		s.o.Logger = slog.New(slog.DiscardHandler)
@@ -132,6 +144,12 @@ func Open(ctx context.Context, m meta.Store, b blob.Store, o Options) (*Store, e
 	}
 	if s.o.Rand == nil {
 		s.o.Rand = rand.Reader
+	}
+	if s.o.MaxBuckets <= 0 {
+		s.o.MaxBuckets = 10_000
+	}
+	if s.o.MaxUploads <= 0 {
+		s.o.MaxUploads = 100_000
 	}
 	if o.Verify == storage.VerifyFirstRead {
 		s.verified = newVerifiedCache()
@@ -199,7 +217,8 @@ func (s *Store) identify(ctx context.Context) error {
 		return err
 	}
 	d := decoder{b: v}
-	if ver := d.byte(); ver > Version {
+	ver := d.byte()
+	if ver > Version {
 		return fmt.Errorf("object: the store has version %d, this program knows up to %d", ver, Version)
 	}
 	s.uuid = d.str()
@@ -209,7 +228,14 @@ func (s *Store) identify(ctx context.Context) error {
 	if s.o.UUID != "" && s.o.UUID != s.uuid {
 		return fmt.Errorf("object: the metadata belongs to store %s, not %s", s.uuid, s.o.UUID)
 	}
-	return nil
+	if ver == Version {
+		return nil
+	}
+	// Before the first record that an older program would take for damaged.
+	var b meta.Batch
+	b.IfEqual(key, v)
+	b.Set(key, appendString([]byte{Version}, s.uuid))
+	return s.meta.Apply(ctx, sysPartition, &b)
 }
 
 // restore tells the byte store what is live. The garbage that an earlier run

@@ -3,8 +3,10 @@ package object
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/objcached/objcached/checksum"
 	"github.com/objcached/objcached/storage"
@@ -85,16 +87,19 @@ func (s *Store) CreateUpload(ctx context.Context, bucket, key string, o storage.
 	if err != nil {
 		return storage.Upload{}, err
 	}
-	id, err := s.newID()
+	id, err := s.newUploadID()
 	if err != nil {
 		return storage.Upload{}, err
 	}
 	u := upload{id: id, info: storage.ObjectInfo{
 		Key: key, Modified: s.o.Now().UTC().Round(0),
-		Headers: o.Headers, UserMeta: o.UserMeta, Chain: o.Chain,
+		Headers: o.Headers, UserMeta: o.UserMeta, Tags: o.Tags, Chain: o.Chain,
 		Checksum: checksum.Sum{Algorithm: alg, Type: typ},
 	}}
 	u.raw = appendRecord(nil, &record{kind: kindInline, id: id}, appendDescription(nil, &u.info))
+	if err := s.beginUpload(ctx, b); err != nil {
+		return storage.Upload{}, err
+	}
 	err = s.settle(ctx, b, func(batch *meta.Batch) error {
 		k := uploadKey(key, id)
 		batch.IfAbsent(k)
@@ -102,9 +107,74 @@ func (s *Store) CreateUpload(ctx context.Context, bucket, key string, o storage.
 		return nil
 	})
 	if err != nil {
+		b.uploads.add(-1)
 		return storage.Upload{}, err
 	}
 	return u.public(), nil
+}
+
+// uploadCount is the number of a bucket's unfinished uploads. It is taken from
+// the store before the first of them begins or ends in this process.
+type uploadCount struct {
+	mu    sync.Mutex
+	known bool
+	n     int
+}
+
+func (c *uploadCount) add(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.n += n
+}
+
+// countUploads makes sure that b's uploads are counted. Whoever begins or ends
+// one calls it before the commit, so that the count has seen all of them once.
+func (s *Store) countUploads(ctx context.Context, b *bucket) error {
+	c := &b.uploads
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known {
+		return nil
+	}
+	n := 0
+	err := s.meta.Scan(ctx, b.part, []byte{keyUpload}, []byte{keyUpload + 1}, func(_, _ []byte) (bool, error) {
+		n++
+		return true, nil
+	})
+	if err != nil {
+		return toStorage(err)
+	}
+	c.n, c.known = n, true
+	return nil
+}
+
+// beginUpload counts one upload more, or says that there are too many.
+func (s *Store) beginUpload(ctx context.Context, b *bucket) error {
+	if err := s.countUploads(ctx, b); err != nil {
+		return err
+	}
+	c := &b.uploads
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.n >= s.o.MaxUploads {
+		return storage.ErrTooManyUploads
+	}
+	c.n++
+	return nil
+}
+
+// newUploadID makes an id whose first half is the time, later for every call
+// in this process: the uploads of a key are listed in the order of creation.
+func (s *Store) newUploadID() (ID, error) {
+	id, err := s.newID()
+	if err != nil {
+		return id, err
+	}
+	s.randMu.Lock()
+	defer s.randMu.Unlock()
+	s.lastUpload = max(s.lastUpload+1, uint64(s.o.Now().UnixNano()))
+	binary.BigEndian.PutUint64(id[:], s.lastUpload)
+	return id, nil
 }
 
 // settle applies what fill adds to a batch that is conditional on the bucket,
@@ -174,6 +244,9 @@ func (s *Store) AbortUpload(ctx context.Context, bucket, key, id string) error {
 	if err != nil {
 		return err
 	}
+	if err := s.countUploads(ctx, b); err != nil {
+		return err
+	}
 	var sweep *garbage
 	err = s.settle(ctx, b, func(batch *meta.Batch) error {
 		u, err := s.findUpload(ctx, b, key, id)
@@ -184,6 +257,7 @@ func (s *Store) AbortUpload(ctx context.Context, bucket, key, id string) error {
 		return nil
 	})
 	if err == nil {
+		b.uploads.add(-1)
 		s.reap.add(sweep)
 	}
 	return err

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"reflect"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -23,7 +25,7 @@ func testBuckets(t *testing.T, e *env) {
 		t.Fatalf("GetBucket: %+v, %v", got, err)
 	}
 	wantErr(t, "again", e.CreateBucket(e.ctx, storage.Bucket{Name: want.Name, Owner: "you"}), storage.ErrBucketExists)
-	list, err := e.ListBuckets(e.ctx)
+	list, err := e.ListBuckets(e.ctx, storage.ListBucketsOptions{Max: 10})
 	if err != nil || len(list) != 2 || !reflect.DeepEqual(list[0], want) || list[1].Name != "b" || list[1].Created.IsZero() {
 		t.Fatalf("ListBuckets: %+v, %v", list, err)
 	}
@@ -71,6 +73,51 @@ func testBuckets(t *testing.T, e *env) {
 	e.expectObject(t, kept, Pattern(1, 9000))
 	kept.Close()
 	e.expect(t, "k", Pattern(2, 9000))
+}
+
+// testListBuckets pages through buckets by every page size.
+func testListBuckets(t *testing.T, e *env) {
+	all := []string{"a", "a.b", "a.c", "b", "ba", "bb", "c"}
+	for _, name := range all {
+		if name != "b" {
+			if err := e.CreateBucket(e.ctx, storage.Bucket{Name: name}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, prefix := range []string{"", "a", "a.", "b", "bb", "c", "d", "\xff"} {
+		for _, after := range []string{"", "a", "a.bb", "b", "zz"} {
+			var want []string
+			for _, name := range all {
+				if strings.HasPrefix(name, prefix) && name > after {
+					want = append(want, name)
+				}
+			}
+			for n := 1; n < 9; n++ {
+				var got []string
+				o := storage.ListBucketsOptions{Prefix: prefix, After: after, Max: n}
+				for {
+					page, err := e.ListBuckets(e.ctx, o)
+					if err != nil || len(page) > n {
+						t.Fatalf("%+v: %d buckets, %v", o, len(page), err)
+					}
+					for _, b := range page {
+						got = append(got, b.Name)
+					}
+					if len(page) < n {
+						break
+					}
+					o.After = page[n-1].Name
+				}
+				if !slices.Equal(got, want) {
+					t.Fatalf("prefix %q after %q by %d: %q, want %q", prefix, after, n, got, want)
+				}
+			}
+		}
+	}
+	if page, err := e.ListBuckets(e.ctx, storage.ListBucketsOptions{}); err != nil || len(page) != 0 {
+		t.Fatalf("Max 0: %+v, %v", page, err)
+	}
 }
 
 // testDeleteBucketRaces: a put either lands, and then the bucket stays, or

@@ -456,7 +456,7 @@ func testClose(t *testing.T, e *env) {
 	wantErr(t, "Open", err, storage.ErrClosed)
 	_, err = e.Put(e.ctx, "b", "k", bytes.NewReader(nil), storage.PutOptions{})
 	wantErr(t, "Put", err, storage.ErrClosed)
-	_, err = e.ListBuckets(e.ctx)
+	_, err = e.ListBuckets(e.ctx, storage.ListBucketsOptions{Max: 1})
 	wantErr(t, "ListBuckets", err, storage.ErrClosed)
 	_, err = e.List(e.ctx, "b", storage.ListOptions{Max: 1})
 	wantErr(t, "List", err, storage.ErrClosed)

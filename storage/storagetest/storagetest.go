@@ -31,12 +31,15 @@ func Run(t *testing.T, f Factory) {
 		test func(*testing.T, *env)
 	}{
 		{"Buckets", testBuckets},
+		{"ListBuckets", testListBuckets},
 		{"DeleteBucketRaces", testDeleteBucketRaces},
 		{"Sizes", testSizes},
 		{"Info", testInfo},
 		{"Body", testBody},
 		{"Ranges", testRanges},
 		{"Keys", testKeys},
+		{"Tags", testTags},
+		{"BucketConfig", testBucketConfig},
 		{"Pins", testPins},
 		{"Conditions", testConditions},
 		{"ConcurrentWinners", testConcurrentWinners},

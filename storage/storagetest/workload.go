@@ -23,11 +23,12 @@ type History struct {
 	keys   map[string]*keyHistory
 }
 
-// state is what a key holds: the pattern of a seed, or nothing.
+// state is what a key holds: the pattern of a seed, with a tag or none, or nothing.
 type state struct {
 	seed  uint64
 	n     int
 	there bool
+	tag   string
 }
 
 type keyHistory struct {
@@ -93,6 +94,11 @@ func (h *History) Check(t testing.TB, s storage.Store) {
 		if err == nil {
 			content = make([]byte, o.Size())
 			err = o.ReadAt(context.Background(), content, 0, storage.ReadHint{})
+			info, ierr := o.Info()
+			err = errors.Join(err, ierr)
+			for _, tag := range info.Tags {
+				got.tag += tag.Value
+			}
 			o.Close()
 			got.there = true
 		}
@@ -100,17 +106,28 @@ func (h *History) Check(t testing.TB, s storage.Store) {
 			t.Fatalf("key %q: %v", key, err)
 		}
 		i := slices.IndexFunc(k.tried[k.acked:], func(want state) bool {
-			return want.there == got.there && (!want.there || bytes.Equal(content, Pattern(want.seed, want.n)))
+			return want.there == got.there && want.tag == got.tag && (!want.there || bytes.Equal(content, Pattern(want.seed, want.n)))
 		})
 		if i < 0 {
-			t.Fatalf("key %q: there=%v, %d bytes; want one of %+v", key, got.there, len(content), k.tried[k.acked:])
+			t.Fatalf("key %q: there=%v, tag %q, %d bytes; want one of %+v", key, got.there, got.tag, len(content), k.tried[k.acked:])
 		}
 		k.tried, k.acked = []state{k.tried[k.acked+i]}, 0
 	}
 }
 
-// Call puts, replaces or deletes one of client g's four keys, by a put or an
-// upload, or leaves or aborts an upload. Clients may call concurrently.
+// known returns what key holds, if it is known and an object.
+func (h *History) known(key string) (state, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	k := h.keys[key]
+	if k == nil || k.acked != len(k.tried)-1 {
+		return state{}, false // an attempt failed, and may have done something
+	}
+	return k.tried[k.acked], k.tried[k.acked].there
+}
+
+// Call puts, replaces, tags or deletes one of client g's four keys, by a put or
+// an upload, or leaves or aborts an upload. Clients may call concurrently.
 func (h *History) Call(ctx context.Context, s storage.Store, r *rand.Rand, g int) error {
 	key := fmt.Sprintf("%d/%d", g, r.IntN(4))
 	st := state{seed: r.Uint64(), n: []int{0, 100, 5000, 70_000, 200_000}[r.IntN(5)], there: true}
@@ -119,6 +136,13 @@ func (h *History) Call(ctx context.Context, s storage.Store, r *rand.Rand, g int
 		return h.do(key, state{}, func() error { return s.Delete(ctx, h.bucket, key, storage.Condition{}) })
 	case 2, 3:
 		return h.upload(ctx, s, r, key, st)
+	case 4:
+		if tagged, ok := h.known(key); ok {
+			tagged.tag = fmt.Sprint(st.seed)
+			return h.do(key, tagged, func() error {
+				return s.SetTags(ctx, h.bucket, key, []storage.Tag{{Key: "seed", Value: tagged.tag}})
+			})
+		}
 	}
 	return h.do(key, st, func() error {
 		_, err := s.Put(ctx, h.bucket, key, bytes.NewReader(Pattern(st.seed, st.n)), storage.PutOptions{Size: int64(st.n)})
