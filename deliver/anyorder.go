@@ -44,6 +44,13 @@ type crew struct {
 // the workers to share: enough that taking one costs nothing.
 const itemBytes = 512 << 10
 
+// perItem is how many of n chunks with slices of s bytes an item has. One write
+// of a sink that gathers is one item, as long as every worker has one.
+func perItem(n, workers int, s, gather int64) int {
+	most := func(bytes int64, items int) int64 { return min(bytes/s, int64(n/items)) }
+	return int(max(1, most(itemBytes, 4*workers), most(gather, workers)))
+}
+
 // runAnyOrder reads the payload's slices by several workers at once.
 func (y *Delivery) runAnyOrder(ctx context.Context, sink transport.Sink, place *agg.Placement) (Result, error) {
 	n, workers := len(y.objs), y.d.cfg.Workers
@@ -52,8 +59,11 @@ func (y *Delivery) runAnyOrder(ctx context.Context, sink transport.Sink, place *
 	}
 	c := &crew{y: y, sink: sink, place: place, chunky: y.mode == descriptor.Chunk, perItem: 1, layers: y.plan.Layers()}
 	if !c.chunky {
-		c.perItem = int(max(1, itemBytes/y.desc.PerLayerChunkBytes))
-		c.perItem = max(1, min(c.perItem, n/(4*workers)))
+		gather := 0
+		if g, ok := sink.(transport.Gatherer); ok {
+			gather = g.Gather()
+		}
+		c.perItem = perItem(n, workers, y.desc.PerLayerChunkBytes, int64(gather))
 	}
 	c.groups = (n + c.perItem - 1) / c.perItem
 	c.items = int64(c.groups)

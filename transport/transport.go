@@ -43,3 +43,10 @@ type Sink interface {
 	// No other call may run. It may be called more than once.
 	Close() error
 }
+
+// A Gatherer is a Sink, not ordered, that sends bytes which lie together as one
+// write if one goroutine commits them one after the other.
+type Gatherer interface {
+	// Gather is the size of such a write in bytes; it does not change.
+	Gather() int
+}
