@@ -3,6 +3,7 @@
 package fabric
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -16,6 +17,9 @@ func nodeOf(cfg *Config) (string, error) {
 		return cfg.Node, nil
 	case strings.HasPrefix(cfg.Provider, "verbs"): // asked without an address it takes the first device, up or down
 		d, err := hardware.Choose(cfg.Interface)
+		if errors.Is(err, hardware.ErrNoDevice) { // so that a client with a choice takes another way
+			return "", fmt.Errorf("%w: verbs: %w", ErrNoProvider, err)
+		}
 		if err != nil {
 			return "", fmt.Errorf("fabric: %w", err)
 		}

@@ -157,6 +157,20 @@ fail:
 
 void fab_ep_close(struct fab_ep *e)
 {
+	// What has arrived is taken first: ofi_rxm over verbs posts a message's buffer
+	// again when it finds the message while it closes, and crashes, because the
+	// connection is gone by then.
+	struct fi_cq_data_entry done[16];
+	struct fi_cq_err_entry err = { 0 };
+	if (e->ep && e->cq) {
+		for (int i = 0; i < 256; i++) {
+			ssize_t n = fi_cq_read(e->cq, done, 16);
+			if (n == -FI_EAVAIL)
+				n = fi_cq_readerr(e->cq, &err, 0);
+			if (n <= 0)
+				break;
+		}
+	}
 	// The endpoint first: after that the provider touches none of its buffers.
 	if (e->ep)
 		fi_close(&e->ep->fid);
