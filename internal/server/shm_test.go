@@ -56,7 +56,7 @@ func content(key string, size int64) []byte {
 
 func kvClient(t testing.TB, url, access, secret string) *kv.Client {
 	t.Helper()
-	c, err := kv.New(kv.Config{Endpoint: url, AccessKey: access, SecretKey: secret, Bucket: "kvs"})
+	c, err := kv.New(kv.Config{Endpoint: url, AccessKey: access, SecretKey: secret, Bucket: "kvs", FabricNode: "127.0.0.1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,8 +64,43 @@ func kvClient(t testing.TB, url, access, secret string) *kv.Client {
 	return c
 }
 
-// startShm is a server with a socket, a bucket and n chunks of size bytes.
+// way is a way into clients' memory that tests go.
+type way struct {
+	name    string
+	options func(o *Options, dir string) // of a server that has this one
+	// memory is a client's, by hand: named to a server, and attached when attach
+	// returns, with an answer that has an id.
+	memory func(t *testing.T, n int64) handMemory
+}
+
+// handMemory is a client's memory without the client.
+type handMemory interface {
+	Bytes() []byte
+	Nonce() []byte
+	name() string // the request
+	attach(t *testing.T, answer string)
+}
+
+// ways has every way of this build.
+var ways = []way{shmWay}
+
+var shmWay = way{"shm", func(o *Options, dir string) { o.ShmListen = filepath.Join(dir, "shm.sock") }, newHandShm}
+
+// everyWay runs a test on each.
+func everyWay(t *testing.T, f func(t *testing.T, w way)) {
+	for _, w := range ways {
+		t.Run(w.name, func(t *testing.T) { f(t, w) })
+	}
+}
+
+// startShm is start of shared memory.
 func startShm(t *testing.T, n int, size int64) (*running, *kv.Client, []string) {
+	t.Helper()
+	return shmWay.start(t, n, size)
+}
+
+// start is a server with this way in, a bucket and n chunks of size bytes.
+func (w way) start(t *testing.T, n int, size int64) (*running, *kv.Client, []string) {
 	t.Helper()
 	dir := t.TempDir()
 	creds := filepath.Join(dir, "users.yaml")
@@ -75,8 +110,10 @@ func startShm(t *testing.T, n int, size int64) (*running, *kv.Client, []string) 
 		t.Fatal(err)
 	}
 	logged := new(logBuffer)
-	r := start(t, Options{Dir: filepath.Join(dir, "store"), ShmListen: filepath.Join(dir, "shm.sock"), Credentials: creds, ShmBytes: 64 << 20, MaxRequests: 64,
-		Logger: slog.New(slog.NewTextHandler(logged, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	o := Options{Dir: filepath.Join(dir, "store"), Credentials: creds, ShmBytes: 64 << 20, MaxRequests: 64,
+		Logger: slog.New(slog.NewTextHandler(logged, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	w.options(&o, dir)
+	r := start(t, o)
 	r.log = logged
 	c := kvClient(t, r.url, rootKey, rootSecret)
 	if err := c.S3().MakeBucket(t.Context(), "kvs", minio.MakeBucketOptions{}); err != nil {
@@ -113,8 +150,10 @@ func slice(req *kv.GetRequest, j, l int) []byte {
 // TestLayersIntoMemory checks every byte through the whole server: odd sizes,
 // both layouts, windows, modes, truncation, both placements; and that nothing
 // outside the slices is touched.
-func TestLayersIntoMemory(t *testing.T) {
-	_, c, _ := startShm(t, 1, 10)
+func TestLayersIntoMemory(t *testing.T) { everyWay(t, testLayersIntoMemory) }
+
+func testLayersIntoMemory(t *testing.T, w way) {
+	_, c, _ := w.start(t, 1, 10)
 	const n, layers = 5, 4
 	r := rand.New(rand.NewPCG(11, 12))
 	for _, s := range []int64{1, 6, 999, 4096, 16 << 10, 64 << 10, 98306} {
@@ -242,10 +281,12 @@ func refused(t *testing.T, what string, status int, body string, wantStatus int,
 
 // TestMemoryIsACapability: what is not the caller's own is refused before a
 // byte moves.
-func TestMemoryIsACapability(t *testing.T) {
-	r, c, keys := startShm(t, 2, 2000)
+func TestMemoryIsACapability(t *testing.T) { everyWay(t, testMemoryIsACapability) }
+
+func testMemoryIsACapability(t *testing.T, w way) {
+	r, c, keys := w.start(t, 2, 2000)
 	const otherKey, otherSecret = "OTHERKEY", "the secret of other"
-	handle, mem := rawRegister(t, r, rootKey, rootSecret, 8192)
+	handle, mem := w.register(t, r, rootKey, rootSecret, 8192)
 	get := func(handle string, tag, offset, length int) string {
 		return fmt.Sprintf(`{"chunk_keys":[%q,%q],"num_layers":2,"per_layer_chunk_bytes":1000,"rdma_target":{"handle":%q,"offset":%d,"length":%d,"tag":%d}}`,
 			keys[0], keys[1], handle, offset, length, tag)
@@ -354,8 +395,10 @@ func TestMemoryServerEnds(t *testing.T) {
 }
 
 // TestGivenUpTransfer: one that is broken off leaves the buffer usable.
-func TestGivenUpTransfer(t *testing.T) {
-	_, c, keys := startShm(t, 8, 1<<20)
+func TestGivenUpTransfer(t *testing.T) { everyWay(t, testGivenUpTransfer) }
+
+func testGivenUpTransfer(t *testing.T, w way) {
+	_, c, keys := w.start(t, 8, 1<<20)
 	buf, err := c.Register(t.Context(), 8<<20)
 	if err != nil {
 		t.Fatal(err)
@@ -414,7 +457,7 @@ func victim(url string) {
 		fmt.Println("victim:", err)
 		os.Exit(1)
 	}
-	c, err := kv.New(kv.Config{Endpoint: url, AccessKey: rootKey, SecretKey: rootSecret, Bucket: "kvs"})
+	c, err := kv.New(kv.Config{Endpoint: url, AccessKey: rootKey, SecretKey: rootSecret, Bucket: "kvs", FabricNode: "127.0.0.1"})
 	if err != nil {
 		fail(err)
 	}
@@ -452,7 +495,9 @@ func victim(url string) {
 // TestClientsKilled kills clients at random points under load: the server goes
 // back to where it was, and serves the others every byte meanwhile.
 // OBJCACHED_TEST_KILLS says how many.
-func TestClientsKilled(t *testing.T) {
+func TestClientsKilled(t *testing.T) { everyWay(t, testClientsKilled) }
+
+func testClientsKilled(t *testing.T, w way) {
 	kills := 20
 	if n, err := strconv.Atoi(os.Getenv("OBJCACHED_TEST_KILLS")); err == nil {
 		kills = n
@@ -460,7 +505,7 @@ func TestClientsKilled(t *testing.T) {
 	if testing.Short() {
 		kills = 3
 	}
-	r, c, keys := startShm(t, 4, 1<<20)
+	r, c, keys := w.start(t, 4, 1<<20)
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

@@ -198,23 +198,9 @@ func (r *Remote) WriteNonce(ctx context.Context, nonce []byte) error {
 	if len(nonce) != NonceBytes {
 		return fmt.Errorf("fabric: a nonce of %d bytes", len(nonce))
 	}
-	done := make(chan error, 1)
-	w := write{n: NonceBytes, imm: immNonce, note: true, done: done}
+	w := write{n: NonceBytes, imm: immNonce, note: true}
 	copy(w.small[:], nonce)
-	r.d.mu.Lock()
-	if err := r.err; err != nil {
-		r.d.mu.Unlock()
-		return err
-	}
-	r.push(&w)
-	r.d.advance()
-	r.d.mu.Unlock()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return r.writeSmall(ctx, &w)
 }
 
 // push queues a write; the caller holds d.mu and has seen that r.err is nil.

@@ -37,6 +37,9 @@ type Remote struct{}
 // WriteNonce returns ErrNotBuilt.
 func (*Remote) WriteNonce(context.Context, []byte) error { return ErrNotBuilt }
 
+// Probe returns ErrNotBuilt.
+func (*Remote) Probe(context.Context) error { return ErrNotBuilt }
+
 // Open returns ErrNotBuilt.
 func (*Remote) Open(context.Context, Window) (*Transfer, error) { return nil, ErrNotBuilt }
 
