@@ -44,14 +44,20 @@ type crew struct {
 // the workers to share: enough that taking one costs nothing.
 const itemBytes = 512 << 10
 
-// chunksPerItem is how many chunks of a row an item has.
-func (y *Delivery) chunksPerItem(rows *agg.Rows, workers int) int {
-	size, share := int64(itemBytes), 4
+// chunksPerItem is how many chunks of a row an item has, for a sink whose writes
+// have gather bytes; 0: it does not gather.
+func (y *Delivery) chunksPerItem(rows *agg.Rows, workers int, gather int64) int {
 	if y.d.cfg.AggBytes > 0 {
-		size, share = y.d.cfg.AggBytes, 1
+		return int(max(1, min(y.d.cfg.AggBytes/rows.RowBytes(), int64(len(y.objs)/workers))))
 	}
-	most := int64(max(1, len(y.objs)/(share*workers)))
-	return int(min(most, max(1, size/rows.RowBytes())))
+	return perItem(len(y.objs), workers, rows.RowBytes(), gather)
+}
+
+// perItem is how many of n chunks with s bytes of a row an item has. One write
+// of a sink that gathers is one item, as long as every worker has one.
+func perItem(n, workers int, s, gather int64) int {
+	most := func(bytes int64, items int) int64 { return min(bytes/s, int64(n/items)) }
+	return int(max(1, most(itemBytes, 4*workers), most(gather, workers)))
 }
 
 // runAnyOrder reads the payload's slices by several workers at once.
@@ -64,7 +70,11 @@ func (y *Delivery) runAnyOrder(ctx context.Context, sink transport.Sink, place *
 	if y.mode == descriptor.Chunk {
 		c.hint.Class = storage.ClassChunk
 	}
-	c.perItem = y.chunksPerItem(&c.rows, workers)
+	gather := 0
+	if g, ok := sink.(transport.Gatherer); ok {
+		gather = g.Gather()
+	}
+	c.perItem = y.chunksPerItem(&c.rows, workers, int64(gather))
 	c.groups = int64((n + c.perItem - 1) / c.perItem)
 	c.ready = make([]time.Duration, 0, y.plan.Layers())
 	c.left = make([]atomic.Int64, c.rows.Len())

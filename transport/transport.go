@@ -45,3 +45,10 @@ type Sink interface {
 	// reach the client.
 	Close() error
 }
+
+// A Gatherer is a Sink, not ordered, that sends bytes which lie together as one
+// write if one goroutine commits them one after the other.
+type Gatherer interface {
+	// Gather is the size of such a write in bytes; it does not change.
+	Gather() int
+}

@@ -202,7 +202,7 @@ func (d *Domain) engine() {
 		timeout := d.timeout()
 		idle := d.run(timeout != 0)
 		d.stepping = false
-		if !idle || len(d.calls) > 0 || d.failed > 0 || d.queued > 0 && !d.stuck {
+		if !idle || d.closed || len(d.calls) > 0 || d.failed > 0 || d.queued > 0 && !d.stuck {
 			continue
 		}
 		d.unwatched = false

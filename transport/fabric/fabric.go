@@ -41,19 +41,19 @@
 // # Order
 //
 // If the provider grants write-after-write order (FI_ORDER_RMA_WAW) for writes of
-// our size, the layer's writes go first and its immediate with the last of them
-// (or with a cell, as below, that nobody reads). Else the delivery is counted: every write carries an
-// immediate of its epoch, which is the number of layers announced so far, and
-// LayerReady writes the epoch's number of writes into the control area, in an
-// 8-byte cell (little endian: uint32 count, uint16 generation, uint16 epoch) at
+// our size, the layer's writes go first, and then a write of a cell, as below but
+// not read, with the layer's immediate. Else the delivery is counted: every write
+// carries an immediate of its epoch, which is the number of layers announced so
+// far, and LayerReady writes the epoch's number of writes into the control area,
+// in an 8-byte cell (little endian: uint32 count, uint16 generation, uint16 epoch) at
 //
 //	base + length + (slot*(MaxLayers+1) + e) * 8
 //
 // with the immediate that announces it. All bytes of layer e have been written in
 // epochs up to e, so the layer is whole when all of these are complete, in
-// whatever order their writes arrive. The cell of the delivery's end lies at e = 1024
-// and holds the epoch that it ends, which has no layer. The client
-// needs no setting: the immediates say which of the two it is.
+// whatever order their writes arrive. The cell of the delivery's end lies at e =
+// 1024 and holds the epoch that it ends, which has no layer. The client needs no
+// setting: the immediates say which of the two it is.
 //
 // FI_DELIVERY_COMPLETE is asked for as well, and with a provider that has it a
 // completed write lies in the client's memory.
@@ -68,6 +68,13 @@
 // client, or one whose request failed, calls Memory.Withdraw, which closes its
 // endpoint and its region: after that no write of any server can land. Unlike
 // memory shared on one host it can be revoked without the server's help.
+//
+// # Providers
+//
+// With libfabric 1.17, "tcp;ofi_rxm" may crash the client when its connection ends
+// in the middle of a write with an immediate; the ordered mode sends these with 8
+// bytes only. "shm" is for tests: a process that dies can leave its lock held,
+// and whoever writes to it waits for ever. Package transport/shm is for one host.
 package fabric
 
 import (
@@ -79,7 +86,10 @@ import (
 	"github.com/objcached/objcached/transport/registry"
 )
 
-var _ transport.Sink = (*Transfer)(nil)
+var (
+	_ transport.Sink     = (*Transfer)(nil)
+	_ transport.Gatherer = (*Transfer)(nil)
+)
 
 // Sizes and counts of the protocol.
 const (

@@ -87,6 +87,8 @@ func (d *Domain) Remote(a Address) (*Remote, error) {
 	switch {
 	case a.Provider != d.Provider():
 		return nil, ErrProvider
+	case len(a.Address) == 0:
+		return nil, ErrAddress
 	case a.Length <= 0 || a.Length%PageSize != 0 || a.Length > math.MaxInt64-ControlBytes ||
 		a.Base > math.MaxUint64-uint64(a.Length)-ControlBytes:
 		return nil, fmt.Errorf("%w: base or length out of range", ErrAddress)

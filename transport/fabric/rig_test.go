@@ -41,7 +41,6 @@ func places() []place {
 		{"tcp;ofi_rxm", Config{Provider: "tcp;ofi_rxm", Node: "127.0.0.1"}},
 		{"tcp;ofi_rxm counting", Config{Provider: "tcp;ofi_rxm", Node: "127.0.0.1", Count: true}},
 		{"net", Config{Provider: "net", Node: "127.0.0.1"}},
-		{"sockets", Config{Provider: "sockets", Node: "127.0.0.1"}},
 		{"shm", Config{Provider: "shm"}},
 	}
 }

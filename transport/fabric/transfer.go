@@ -227,10 +227,10 @@ func (t *Transfer) Commit(off int64, n int) error {
 	return errLent
 }
 
-// post queues what a buffer holds and reports whether there was something.
-func (t *Transfer) post(b *buffer) bool {
+// post queues what a buffer holds.
+func (t *Transfer) post(b *buffer) {
 	if b.filled == b.start {
-		return false
+		return
 	}
 	if t.err == nil {
 		w := write{buf: b, lo: b.start, hi: b.filled, off: t.win.Offset + b.off, t: t}
@@ -242,7 +242,6 @@ func (t *Transfer) post(b *buffer) bool {
 	}
 	b.off = b.end()
 	b.start = b.filled
-	return true
 }
 
 // retire posts a buffer that is not lent and fills it no further.
@@ -285,27 +284,23 @@ func (t *Transfer) LayerReady(layer int) error {
 	return nil
 }
 
-// announce posts all that is committed and what it means, in either mode.
+// announce posts all that is committed and, behind it, what it means in either mode.
 func (t *Transfer) announce(ordered, counted int) {
-	posted := false
 	for _, b := range t.filled {
-		posted = t.post(b) || posted
+		t.post(b)
 	}
 	what := counted
 	if t.d.ordered {
 		what = ordered
-		if posted {
-			w := t.r.queue.at(t.r.queue.n - 1)
-			w.imm, w.note = immediate(t.gen, t.slot, what), true
-			return
-		}
 	}
 	t.tell(what, counted-immCounted, false)
 	t.epoch = 0
 }
 
-// tell writes an epoch's cell, which the counting client reads and the other
-// does not: not every provider takes an empty write.
+// tell writes an epoch's cell, which only the client that counts reads. An
+// immediate is not sent with the layer's own bytes if it need not be: libfabric
+// 1.17's ofi_rxm crashes when the connection ends in the middle of a write with
+// one. Nor with nothing: shm never completes an empty write.
 func (t *Transfer) tell(what, epoch int, last bool) {
 	w := write{n: cellBytes, off: cellAt(t.r.addr.Length, t.slot, epoch), imm: immediate(t.gen, t.slot, what), note: true, last: last, t: t}
 	binary.LittleEndian.PutUint32(w.small[:], t.epoch)
