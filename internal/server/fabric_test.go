@@ -23,7 +23,7 @@ func fabricWay(provider string) way {
 	return way{provider, func(o *Options, _ string) {
 		o.Fabric = fabric.Config{Provider: provider, Node: "127.0.0.1", Probe: 200 * time.Millisecond}
 		o.FabricBytes = 8 << 20
-	}, func(t *testing.T, n int64) handMemory { return newHandFabric(t, provider, n) }}
+	}, func(t *testing.T, n int64) handMemory { return newHandFabric(t, provider, n) }, false}
 }
 
 // handFabric is memory of a fabric by hand.

@@ -70,7 +70,8 @@ type way struct {
 	options func(o *Options, dir string) // of a server that has this one
 	// memory is a client's, by hand: named to a server, and attached when attach
 	// returns, with an answer that has an id.
-	memory func(t *testing.T, n int64) handMemory
+	memory  func(t *testing.T, n int64) handMemory
+	notices bool // a client notices the server's end by itself
 }
 
 // handMemory is a client's memory without the client.
@@ -84,7 +85,7 @@ type handMemory interface {
 // ways has every way of this build.
 var ways = []way{shmWay}
 
-var shmWay = way{"shm", func(o *Options, dir string) { o.ShmListen = filepath.Join(dir, "shm.sock") }, newHandShm}
+var shmWay = way{"shm", func(o *Options, dir string) { o.ShmListen = filepath.Join(dir, "shm.sock") }, newHandShm, true}
 
 // everyWay runs a test on each.
 func everyWay(t *testing.T, f func(t *testing.T, w way)) {
@@ -330,21 +331,25 @@ func testMemoryIsACapability(t *testing.T, w way) {
 	refused(t, "the next tag", status, body, 200, `"bytes":4000`)
 
 	// The steps of registering.
+	named := w.memory(t, 4096).name()
+	ofLength := func(n int) string {
+		return strings.Replace(named, `"length":4096`, fmt.Sprintf(`"length":%d`, n), 1)
+	}
 	for _, q := range []struct{ what, body, want string }{
-		{"a fabric", `{"provider":"verbs;ofi_rxm","length":4096,"address":"AA==","key":"AA==","base":0}`, "<ArgumentName>provider"},
-		{"an odd length", `{"provider":"shm","length":100}`, "<ArgumentName>length"},
-		{"more than all", `{"provider":"shm","length":4503599627370496}`, "<ArgumentName>length"},
+		{"another fabric", `{"provider":"verbs;ofi_rxm","length":4096,"address":"AA==","key":"AA==","base":0}`, "<ArgumentName>provider"},
+		{"an odd length", ofLength(100), "<ArgumentName>length"},
+		{"more than all", ofLength(1 << 52), "<ArgumentName>length"},
 		{"an unknown id", `{"id":"x","nonce":"AAAA"}`, "<ArgumentName>id"},
 		{"a stale handle", `{"handle":"x"}`, "<ArgumentName>handle"},
 	} {
 		want := 400
-		if q.what == "a fabric" {
+		if q.what == "another fabric" {
 			want = 501
 		}
 		status, body, _ := ask(t, r.url, rootKey, rootSecret, "/?kv-register=", q.body, true)
 		refused(t, q.what, status, body, want, q.want)
 	}
-	status, body, _ = ask(t, r.url, rootKey, rootSecret, "/?kv-register=", `{"provider":"shm","length":4096}`, false)
+	status, body, _ = ask(t, r.url, rootKey, rootSecret, "/?kv-register=", named, false)
 	refused(t, "unsigned", status, body, 403, "AccessDenied")
 	status, body, _ = ask(t, r.url, otherKey, otherSecret, "/?kv-register=", fmt.Sprintf(`{"handle":%q}`, handle), true)
 	refused(t, "renewing another's", status, body, 400, "<ArgumentName>handle")
@@ -371,8 +376,8 @@ func testMemoryIsACapability(t *testing.T, w way) {
 		t.Errorf("the log shows a handle, or nothing: %s", log)
 	}
 	plain := start(t, Options{})
-	status, body, _ = ask(t, plain.url, rootKey, rootSecret, "/?kv-register=", `{"provider":"shm","length":4096}`, true)
-	refused(t, "a server without a socket", status, body, 501, "<ArgumentName>provider")
+	status, body, _ = ask(t, plain.url, rootKey, rootSecret, "/?kv-register=", named, true)
+	refused(t, "a server without memory", status, body, 501, "<ArgumentName>provider")
 }
 
 // TestMemoryServerEnds: a client whose server ends has an error soon, and a

@@ -144,7 +144,7 @@ func WireKey(key uint64) []byte { return binary.LittleEndian.AppendUint64(nil, k
 // lent is a client's memory as a registry has it.
 type lent struct{ *Remote }
 
-var _ registry.Memory = lent{}
+var _ registry.SourceMemory = lent{}
 
 // Sink implements registry.Memory.
 func (m lent) Sink(ctx context.Context, g *registry.Grant) (transport.Sink, error) {
@@ -153,6 +153,15 @@ func (m lent) Sink(ctx context.Context, g *registry.Grant) (transport.Sink, erro
 		return nil, err
 	}
 	return &granted{t, g}, nil
+}
+
+// Source implements registry.SourceMemory.
+func (m lent) Source(ctx context.Context, g *registry.Grant) (transport.Source, error) {
+	s, err := m.OpenSource(ctx, Window{Offset: g.Offset, Length: g.Length, Tag: g.Tag, FirstLayer: g.FirstLayer, Layers: g.Layers})
+	if err != nil {
+		return nil, err
+	}
+	return &grantedSource{s, g}, nil
 }
 
 // Release implements registry.Memory. The client is not told: only a probe of
@@ -168,6 +177,19 @@ type granted struct {
 // Close ends the delivery, and then the grant: nothing is written any more.
 func (s *granted) Close() error {
 	err := s.Transfer.Close()
+	s.grant.Close()
+	return err
+}
+
+// grantedSource is a transfer out of memory under a grant.
+type grantedSource struct {
+	*Source
+	grant *registry.Grant
+}
+
+// Close ends the transfer, and then the grant.
+func (s *grantedSource) Close() error {
+	err := s.Source.Close()
 	s.grant.Close()
 	return err
 }
