@@ -20,6 +20,9 @@ export CGO_ENABLED = 0
 # runs a plain binary.
 PLAIN_PKGS ?= ./e2e ./storage/local ./storage/object ./gateway/sigv4
 
+# Packages that are another with the tag fabric.
+FABRIC_PKGS ?= ./transport/fabric ./client ./internal/server ./bench ./cmd/objcached
+
 .DEFAULT_GOAL := help
 .PHONY: help build build-fabric run test test-fabric bench lint fuzz clean need-go need-c need-fabric
 
@@ -52,9 +55,9 @@ test: need-c ## run every test with the race detector, conformance over HTTP and
 	$(GO) test -timeout 14m $(PLAIN_PKGS)
 
 test-fabric: need-fabric ## run the tests of delivery over libfabric, on the providers that need no device
-	CGO_ENABLED=1 $(GO) vet -tags fabric ./transport/fabric
-	CGO_ENABLED=1 $(GO) tool staticcheck -tags fabric ./transport/fabric
-	CGO_ENABLED=1 $(GO) test -tags fabric -timeout 10m ./transport/fabric
+	CGO_ENABLED=1 $(GO) vet -tags fabric $(FABRIC_PKGS)
+	CGO_ENABLED=1 $(GO) tool staticcheck -tags fabric $(FABRIC_PKGS)
+	CGO_ENABLED=1 $(GO) test -tags fabric -timeout 10m $(FABRIC_PKGS)
 
 bench: build ## measure layerwise delivery beside the machine's own limits
 	bin/objcached bench layerwise

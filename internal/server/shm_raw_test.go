@@ -81,6 +81,8 @@ func newHandShm(t *testing.T, n int64) handMemory {
 
 func (m handShm) name() string { return fmt.Sprintf(`{"provider":"shm","length":%d}`, len(m.Bytes())) }
 
+func (m handShm) secrets() []string { return nil }
+
 func (m handShm) attach(t *testing.T, answer string) {
 	t.Helper()
 	var a struct{ ID, Socket string }

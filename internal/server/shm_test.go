@@ -72,6 +72,8 @@ type way struct {
 	// returns, with an answer that has an id.
 	memory  func(t *testing.T, n int64) handMemory
 	notices bool // a client notices the server's end by itself
+	// left says what the transport itself still holds besides clients; nil: nothing.
+	left func(m *memory) string
 }
 
 // handMemory is a client's memory without the client.
@@ -79,13 +81,14 @@ type handMemory interface {
 	Bytes() []byte
 	Nonce() []byte
 	name() string // the request
+	secrets() []string
 	attach(t *testing.T, answer string)
 }
 
 // ways has every way of this build.
 var ways = []way{shmWay}
 
-var shmWay = way{"shm", func(o *Options, dir string) { o.ShmListen = filepath.Join(dir, "shm.sock") }, newHandShm, true}
+var shmWay = way{"shm", func(o *Options, dir string) { o.ShmListen = filepath.Join(dir, "shm.sock") }, newHandShm, true, func(*memory) string { return "" }}
 
 // everyWay runs a test on each.
 func everyWay(t *testing.T, f func(t *testing.T, w way)) {
@@ -372,6 +375,11 @@ func testMemoryIsACapability(t *testing.T, w way) {
 			t.Fatal("the limit is not kept")
 		}
 	}
+	for _, secret := range mem.secrets() {
+		if strings.Contains(r.log.String(), secret) {
+			t.Errorf("the log shows %q", secret)
+		}
+	}
 	if log := r.log.String(); strings.Contains(log, handle) || !strings.Contains(log, "KVRegister") || !strings.Contains(log, "rdma_target.tag") {
 		t.Errorf("the log shows a handle, or nothing: %s", log)
 	}
@@ -519,7 +527,8 @@ func testClientsKilled(t *testing.T, w way) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before := r.s.cfg.Memory.(*memory).reg.Stats()
+	mem := r.s.cfg.Memory.(*memory)
+	before, held := mem.reg.Stats(), w.left(mem)
 	http.DefaultClient.CloseIdleConnections()
 	fds, threads := openFiles(t), runtime.NumGoroutine()
 
@@ -577,12 +586,12 @@ func testClientsKilled(t *testing.T, w way) {
 	}
 	c.Close() // its idle connections would count
 	for i := 0; ; i++ {
-		now := r.s.cfg.Memory.(*memory).reg.Stats()
-		if now == before && openFiles(t) <= fds && runtime.NumGoroutine() <= threads {
+		now := mem.reg.Stats()
+		if now == before && w.left(mem) == held && openFiles(t) <= fds && runtime.NumGoroutine() <= threads {
 			break
 		}
 		if i == 1500 { // longer than an id is good for
-			t.Fatalf("%+v, before %+v; %d files, before %d; %d goroutines, before %d", now, before, openFiles(t), fds, runtime.NumGoroutine(), threads)
+			t.Fatalf("%+v, before %+v; %s, before %s; %d files, before %d; %d goroutines, before %d", now, before, w.left(mem), held, openFiles(t), fds, runtime.NumGoroutine(), threads)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
