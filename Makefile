@@ -21,13 +21,13 @@ export CGO_ENABLED = 0
 PLAIN_PKGS ?= ./e2e ./storage/local ./storage/object ./gateway/sigv4
 
 # Packages that are another with the tag fabric.
-FABRIC_PKGS ?= ./transport/fabric ./client ./internal/server ./bench ./cmd/objcached
+FABRIC_PKGS ?= ./transport/fabric ./client ./internal/server ./cmd/objcached
 
 .DEFAULT_GOAL := help
 .PHONY: help build build-fabric run test test-fabric bench lint fuzz clean need-go need-c need-fabric
 
 help: ## show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
 
 need-go:
 	@scripts/need go
@@ -55,9 +55,11 @@ test: need-c ## run every test with the race detector, conformance over HTTP and
 	$(GO) test -timeout 14m $(PLAIN_PKGS)
 
 test-fabric: need-fabric ## run the tests of delivery over libfabric, on the providers that need no device
-	CGO_ENABLED=1 $(GO) vet -tags fabric $(FABRIC_PKGS)
-	CGO_ENABLED=1 $(GO) tool staticcheck -tags fabric $(FABRIC_PKGS)
+	CGO_ENABLED=1 $(GO) vet -tags fabric $(FABRIC_PKGS) ./bench
+	CGO_ENABLED=1 $(GO) tool staticcheck -tags fabric $(FABRIC_PKGS) ./bench
 	CGO_ENABLED=1 $(GO) test -tags fabric -timeout 10m $(FABRIC_PKGS)
+	CGO_ENABLED=1 $(GO) test -tags fabric -run Fabric ./bench
+	OBJCACHED_TEST_FABRIC_SMALL=1 CGO_ENABLED=1 $(GO) test -race -tags fabric -timeout 10m ./transport/fabric
 
 bench: build ## measure layerwise delivery beside the machine's own limits
 	bin/objcached bench layerwise

@@ -63,7 +63,7 @@ func TestAggBytes(t *testing.T) {
 		plan := agg.New(d, c.n, descriptor.Layer)
 		rows := plan.Rows(storage.BlockSize)
 		y := &Delivery{d: New(nil, Config{AggBytes: c.agg}), objs: make([]storage.Object, c.n)}
-		if got := y.chunksPerItem(&rows, c.workers); got != c.want {
+		if got := y.chunksPerItem(&rows, c.workers, 0); got != c.want {
 			t.Errorf("%+v: %d chunks", c, got)
 		}
 	}

@@ -155,11 +155,12 @@ func (d *Domain) kick() {
 	}
 }
 
-// advance posts what is queued, unless another is at it, who then posts this too.
-// The caller holds d.mu, which is unlocked meanwhile.
+// advance posts what is queued, unless another is at it, who then posts this too,
+// or the engine is to do what only it does. The caller holds d.mu, which is
+// unlocked meanwhile.
 func (d *Domain) advance() {
 	const rounds = 2 // then it is the engine's turn: the caller has work of its own
-	for i := 0; i < rounds && !d.stepping && d.queued > 0 && !d.stuck; i++ {
+	for i := 0; i < rounds && !d.stepping && d.queued > 0 && !d.stuck && d.failed == 0 && len(d.calls) == 0; i++ {
 		d.stepping = true
 		d.run(false)
 		d.stepping = false

@@ -14,8 +14,8 @@
 // own form, the region's key, its base and its length. The base is a pointer
 // with providers that address memory so, else 0. The region that is registered
 // has ControlBytes more than the length, for the counts below. The server proves
-// that the memory is the caller's by Remote.Write of a nonce at its start, which
-// the client awaits (Memory.AwaitNonce) and returns.
+// that the memory is the caller's by writing a nonce at its start (Remote.WriteNonce),
+// which the client awaits (Memory.AwaitNonce) and returns.
 //
 // The server has one Domain per device, with staging memory registered once, and
 // an endpoint of its own for each client (Remote): closing an endpoint is the one
@@ -52,8 +52,9 @@
 // with the immediate that announces it. All bytes of layer e have been written in
 // epochs up to e, so the layer is whole when all of these are complete, in
 // whatever order their writes arrive. The cell of the delivery's end lies at e =
-// 1024 and holds the epoch that it ends, which has no layer. The client needs no
-// setting: the immediates say which of the two it is.
+// 1024 and holds the epoch that it ends, which has no layer. A delivery that is
+// given up is ended by 1024 in both modes, when its writes have completed. The
+// client needs no setting: the immediates say which of the two it is.
 //
 // FI_DELIVERY_COMPLETE is asked for as well, and with a provider that has it a
 // completed write lies in the client's memory.
@@ -78,8 +79,12 @@
 package fabric
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
 	"time"
 
 	"github.com/objcached/objcached/transport"
@@ -121,6 +126,26 @@ type Address struct {
 
 // String leaves out what must not be logged.
 func (a Address) String() string { return fmt.Sprintf("%s memory of %d bytes", a.Provider, a.Length) }
+
+// Format prints String, whatever the verb.
+func (a Address) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, a.String()) }
+
+// LogValue is String too.
+func (a Address) LogValue() slog.Value { return slog.StringValue(a.String()) }
+
+// IP is the network address of the endpoint, for providers that have one: a
+// server may compare it with that of its caller before it writes anything.
+func (a Address) IP() (netip.Addr, bool) {
+	const inet, inet6 = 2, 10 // address families; the structs are Linux's sockaddr_in and sockaddr_in6
+	b := a.Address
+	switch {
+	case len(b) == 16 && binary.NativeEndian.Uint16(b) == inet:
+		return netip.AddrFrom4([4]byte(b[4:8])), true
+	case len(b) == 28 && binary.NativeEndian.Uint16(b) == inet6:
+		return netip.AddrFrom16([16]byte(b[8:24])).Unmap(), true
+	}
+	return netip.Addr{}, false
+}
 
 // Config says which device to use and how much to hold. A zero field means its
 // default.

@@ -11,7 +11,10 @@ import (
 // TestLeavesNothing: what is opened is closed again, many times over.
 func TestLeavesNothing(t *testing.T) {
 	everywhere(t, func(t *testing.T, cfg Config) {
-		const layer = 200_000
+		layer := less(200_000, 20_000)
+		if small {
+			cfg.WriteBytes = 64 << 10
+		}
 		want := turn(0)[:2*layer]
 		round := func() {
 			d, err := Open(cfg)
@@ -19,7 +22,7 @@ func TestLeavesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range 3 {
-				m, err := NewMemory(cfg, 2*layer)
+				m, err := NewMemory(cfg, int64(2*layer))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -28,7 +31,7 @@ func TestLeavesNothing(t *testing.T) {
 					t.Fatal(err)
 				}
 				for tag := range int64(2) {
-					tr, err := r.Open(t.Context(), Window{Length: 2 * layer, Tag: tag, Layers: 2})
+					tr, err := r.Open(t.Context(), Window{Length: int64(2 * layer), Tag: tag, Layers: 2})
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -20,6 +20,14 @@ const (
 
 var small = os.Getenv(envSmall) != ""
 
+// less is n, or what takes the place of it where there is to be little data.
+func less(n, little int) int {
+	if small {
+		return little
+	}
+	return n
+}
+
 // patience is how long a test waits for what must happen.
 const patience = 60 * time.Second
 
@@ -49,7 +57,9 @@ func places() []place {
 func everywhere(t *testing.T, f func(t *testing.T, cfg Config)) {
 	for _, p := range places() {
 		t.Run(p.name, func(t *testing.T) {
-			d, err := Open(p.cfg)
+			probe := p.cfg
+			probe.WriteBytes, probe.Buffers, probe.Remotes = PageSize, 1, 1
+			d, err := Open(probe)
 			if errors.Is(err, ErrNoProvider) && os.Getenv(envProvider) == "" {
 				t.Skipf("libfabric offers no %s here: %v", p.cfg.Provider, err)
 			}

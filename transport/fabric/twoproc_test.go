@@ -47,10 +47,7 @@ const (
 )
 
 func twoLayerBytes() int {
-	if small {
-		return 200_001
-	}
-	return 3_000_001
+	return less(3_000_001, 100_001)
 }
 
 // turn is the content of a delivery.
