@@ -24,7 +24,7 @@ PLAIN_PKGS ?= ./e2e ./storage/local ./storage/object ./gateway/sigv4
 FABRIC_PKGS ?= ./transport/fabric ./client ./internal/server ./cmd/objcached
 
 .DEFAULT_GOAL := help
-.PHONY: help build build-fabric run test test-fabric bench lint fuzz clean need-go need-c need-fabric
+.PHONY: help build build-fabric run test test-fabric test-hw bench lint fuzz clean need-go need-c need-fabric
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -60,6 +60,9 @@ test-fabric: need-fabric ## run the tests of delivery over libfabric, on the pro
 	CGO_ENABLED=1 $(GO) test -tags fabric -timeout 10m $(FABRIC_PKGS)
 	CGO_ENABLED=1 $(GO) test -tags fabric -run Fabric ./bench
 	OBJCACHED_TEST_FABRIC_SMALL=1 CGO_ENABLED=1 $(GO) test -race -tags fabric -timeout 10m ./transport/fabric
+
+test-hw: need-go ## run the RDMA tests in virtual machines with Soft-RoCE (about a minute; no hardware needed)
+	scripts/hw/lab
 
 bench: build ## measure layerwise delivery beside the machine's own limits
 	bin/objcached bench layerwise

@@ -39,6 +39,10 @@ func RSSAnon(pid int) int64 {
 	return kib(field("/proc/"+strconv.Itoa(pid)+"/status", "RssAnon")) << 10
 }
 
+// AvailableMemory is what programs may take without others being pushed out, in
+// bytes, or 0 if it cannot be told.
+func AvailableMemory() int64 { return kib(field("/proc/meminfo", "MemAvailable")) << 10 }
+
 // field is the value of the first "name : value" line of a file of /proc.
 func field(file, name string) string {
 	f, err := os.Open(file)

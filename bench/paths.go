@@ -16,6 +16,8 @@ import (
 // memory and what to skip are not used.
 type Paths struct {
 	Layerwise
+	// Puts also measures the paths of a PUT.
+	Puts bool
 	// Sweep holds the aggregation sizes, in bytes. Restart starts the store anew
 	// on its data with one of them; nil: no sweep.
 	Sweep   []int64
@@ -61,6 +63,14 @@ func (b *Paths) Run(ctx context.Context) (_ *PathsReport, err error) {
 		return nil, err
 	}
 	r.fill(things, samples)
+	if b.Puts {
+		if things, samples, err = b.puts(ctx, d); err != nil {
+			return nil, err
+		}
+		for i := range things {
+			r.Puts = append(r.Puts, withLimit(things, samples, i, r.PayloadBytes))
+		}
+	}
 	if b.Restart == nil {
 		return r, nil
 	}

@@ -21,6 +21,7 @@ type PathsReport struct {
 	// of the rounds' ratios.
 	AggOverSlices float64       `json:"agg_over_direct_by_slice"`
 	AggOverChunks float64       `json:"agg_over_direct_by_chunk"`
+	Puts          []ThingReport `json:"puts,omitempty"`
 	Sweep         []SweepReport `json:"sweep,omitempty"`
 }
 
@@ -70,6 +71,16 @@ func (r *PathsReport) WriteTable(w io.Writer) error {
 		return err
 	}
 	fmt.Fprintf(w, "\nS3RDMA Agg is %.1f times as fast as S3RDMA Direct by slice, %.1f times as by chunk.\n", r.AggOverSlices, r.AggOverChunks)
+	if len(r.Puts) > 0 {
+		fmt.Fprintf(w, "\nStoring the chunks:\n\n")
+		fmt.Fprintln(t, head)
+		for _, row := range r.Puts {
+			line(row, row.Name)
+		}
+		if err := t.Flush(); err != nil {
+			return err
+		}
+	}
 	if len(r.Sweep) > 0 {
 		fmt.Fprintf(w, "\nS3RDMA Agg by aggregation size:\n\n")
 		fmt.Fprintln(t, head)

@@ -36,7 +36,7 @@ func TestPaths(t *testing.T) {
 	for _, g := range []Geometry{{3, 5, 777}, {5, 3, 65_536}} {
 		dir := t.TempDir()
 		url, stop := shmServer(t, dir, 0)
-		b := &Paths{Layerwise: *layerwise(t, &clienttest.Server{URL: url}, g), Sweep: []int64{1, 1 << 20}}
+		b := &Paths{Layerwise: *layerwise(t, &clienttest.Server{URL: url}, g), Puts: true, Sweep: []int64{1, 1 << 20}}
 		var asked []int64
 		b.Restart = func(_ context.Context, size int64) (Target, error) {
 			err := stop()
@@ -67,6 +67,11 @@ func TestPaths(t *testing.T) {
 		if !slices.Equal(keys, want) || limits != 4 {
 			t.Errorf("%q, %d without a limit", keys, limits)
 		}
+		for i, key := range []string{limitPut, putTCP, putBuffer, putDirect} {
+			if len(r.Puts) != 4 || r.Puts[i].Key != key || r.Puts[i].GBps <= 0 || (r.Puts[i].Limit > 0) != (i > 0) {
+				t.Errorf("%+v", r.Puts)
+			}
+		}
 		if !slices.Equal(asked, b.Sweep) || len(r.Sweep) != 2 || r.Sweep[0].Slices != 1 || r.Sweep[1].AggBytes != 1<<20 || r.Sweep[1].Limit <= 0 {
 			t.Errorf("asked for %v: %+v", asked, r.Sweep)
 		}
@@ -77,7 +82,7 @@ func TestPaths(t *testing.T) {
 		if err := errors.Join(r.WriteTable(&table), WriteJSON(&js, r)); err != nil {
 			t.Fatal(err)
 		}
-		for _, s := range []string{"S3TCP", "S3RDMA Buffer", "S3RDMA Direct", "S3RDMA Batch", "S3RDMA Agg is", "by aggregation size", "1 MiB, "} {
+		for _, s := range []string{"S3TCP", "S3RDMA Buffer", "S3RDMA Direct", "S3RDMA Batch", "S3RDMA Agg is", "by aggregation size", "1 MiB, ", "Storing the chunks"} {
 			if !strings.Contains(table.String(), s) {
 				t.Errorf("no %q in\n%s", s, table.String())
 			}
@@ -131,6 +136,22 @@ func TestPathsSeeWrongBytes(t *testing.T) {
 	}
 	if err := stop(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestSkip: a row that was left out is not said to have failed.
+func TestSkip(t *testing.T) {
+	s := clienttest.New()
+	defer s.Close()
+	b := layerwise(t, s, Geometry{3, 2, 100})
+	b.Skip = []string{"layerwise", "ranged"}
+	r, err := b.Run(t.Context())
+	if err != nil || len(r.Things) != 4 || r.Things[3].Key != "whole" {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	var table bytes.Buffer
+	if err := r.WriteTable(&table); err != nil || strings.Contains(table.String(), "has no layerwise GET") {
+		t.Errorf("%s, %v", table.String(), err)
 	}
 }
 

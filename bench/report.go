@@ -122,7 +122,7 @@ func (r *LayerwiseReport) WriteTable(w io.Writer) error {
 			fmt.Fprintf(w, "%s: %.2f of its own limit, the row above it.\n", row.Name, row.Limit)
 		}
 	}
-	if !r.Native {
+	if asked := slices.ContainsFunc(r.Things, func(t ThingReport) bool { return t.Key == "layerwise" }); asked && !r.Native {
 		fmt.Fprintln(w, "The store has no layerwise GET: GetLayers used ranged GETs.")
 	}
 	if r.ServerRSSAnonPeak > 0 {

@@ -18,7 +18,8 @@ import (
 // row, row by row. A row is a layer, or as many as share their blocks, so that
 // each block is read and verified once; a chunk-major delivery has one. Layers
 // are announced when the last item of their rows is done, whatever else is
-// under way.
+// under way. Where sending is what limits, a row is one layer, and a block of
+// several is read for each.
 type crew struct {
 	y     *Delivery
 	sink  transport.Sink
@@ -44,20 +45,16 @@ type crew struct {
 // the workers to share: enough that taking one costs nothing.
 const itemBytes = 512 << 10
 
-// chunksPerItem is how many chunks of a row an item has, for a sink whose writes
-// have gather bytes; 0: it does not gather.
+// chunksPerItem is how many chunks of a row an item has. One write of a sink
+// that gathers is one item, as long as every worker has one.
 func (y *Delivery) chunksPerItem(rows *agg.Rows, workers int, gather int64) int {
-	if y.d.cfg.AggBytes > 0 {
-		return int(max(1, min(y.d.cfg.AggBytes/rows.RowBytes(), int64(len(y.objs)/workers))))
+	per := func(size int64, items int) int64 {
+		return min(max(1, int64(len(y.objs)/(items*workers))), max(1, size/rows.RowBytes()))
 	}
-	return perItem(len(y.objs), workers, rows.RowBytes(), gather)
-}
-
-// perItem is how many of n chunks with s bytes of a row an item has. One write
-// of a sink that gathers is one item, as long as every worker has one.
-func perItem(n, workers int, s, gather int64) int {
-	most := func(bytes int64, items int) int64 { return min(bytes/s, int64(n/items)) }
-	return int(max(1, most(itemBytes, 4*workers), most(gather, workers)))
+	if y.d.cfg.AggBytes > 0 {
+		return int(per(y.d.cfg.AggBytes, 1))
+	}
+	return int(max(per(itemBytes, 4), per(gather, 1)))
 }
 
 // runAnyOrder reads the payload's slices by several workers at once.
@@ -66,15 +63,20 @@ func (y *Delivery) runAnyOrder(ctx context.Context, sink transport.Sink, place *
 	if n == 0 {
 		return Result{}, nil
 	}
-	c := &crew{y: y, sink: sink, place: place, rows: y.plan.Rows(storage.BlockSize), hint: storage.ReadHint{Class: storage.ClassLayer}}
+	gather, block := int64(0), int64(storage.BlockSize)
+	if g, ok := sink.(transport.Gatherer); ok {
+		gather = int64(g.Gather())
+	}
+	if gather > 0 || y.flow != nil {
+		// What limits is sending: a layer whose blocks hold bytes of later ones
+		// is whole sooner if only its own bytes are sent.
+		block = 1
+	}
+	c := &crew{y: y, sink: sink, place: place, rows: y.plan.Rows(block), hint: storage.ReadHint{Class: storage.ClassLayer}}
 	if y.mode == descriptor.Chunk {
 		c.hint.Class = storage.ClassChunk
 	}
-	gather := 0
-	if g, ok := sink.(transport.Gatherer); ok {
-		gather = g.Gather()
-	}
-	c.perItem = y.chunksPerItem(&c.rows, workers, int64(gather))
+	c.perItem = y.chunksPerItem(&c.rows, workers, gather)
 	c.groups = int64((n + c.perItem - 1) / c.perItem)
 	c.ready = make([]time.Duration, 0, y.plan.Layers())
 	c.left = make([]atomic.Int64, c.rows.Len())
@@ -96,7 +98,7 @@ func (y *Delivery) runAnyOrder(ctx context.Context, sink transport.Sink, place *
 // work takes items until there are none or one before them has failed. Items
 // before the one that failed are finished: their layers may become ready.
 func (c *crew) work(ctx context.Context) {
-	h := &hand{crew: c}
+	h := &hand{crew: c, may: leave{flow: c.y.flow}}
 	defer h.close()
 	for {
 		i := c.next.Add(1) - 1
@@ -134,6 +136,9 @@ func (c *crew) announce(item int64) {
 				return
 			}
 			c.ready = append(c.ready, c.y.d.cfg.Now().Sub(c.y.start))
+			if c.y.flow != nil {
+				c.y.flow.LayerDone()
+			}
 		}
 		c.whole++
 	}
@@ -144,6 +149,9 @@ type hand struct {
 	*crew
 	one   [1][]byte // the place of a read
 	stage *slab     // for blocks that are scattered
+
+	may  leave
+	left int64 // bytes of the item still to move
 }
 
 func (h *hand) close() {
@@ -156,7 +164,13 @@ func (h *hand) close() {
 func (h *hand) item(ctx context.Context, i int64) error {
 	c := h.crew
 	row, g := int(i/c.groups), int(i%c.groups)
-	for j := g * c.perItem; j < min((g+1)*c.perItem, len(c.y.objs)); j++ {
+	lo, hi := g*c.perItem, min((g+1)*c.perItem, len(c.y.objs))
+	h.left = 0
+	for half := range c.y.plan.Halves() {
+		_, n := c.rows.Range(row, half)
+		h.left += n * int64(hi-lo)
+	}
+	for j := lo; j < hi; j++ {
 		for half := range c.y.plan.Halves() {
 			off, n := c.rows.Range(row, half)
 			if err := h.read(ctx, i, part{row, j, half, off, off + n}); err != nil {
@@ -205,8 +219,15 @@ func (h *hand) read(ctx context.Context, item int64, p part) error {
 		if item > c.failedAt.Load() {
 			return errGivenUp // an item before this one has failed
 		}
+		most := p.end - p.at // at least to the end of a block
+		if h.may.flow != nil {
+			var err error
+			if most, err = h.may.upTo(ctx, most, h.left); err != nil {
+				return err
+			}
+		}
 		addr, run := c.lands(&p)
-		n := min(run, maxPiece)
+		n := min(run, maxPiece, most)
 		if p.at+n < p.end {
 			n = (p.at+n)&^(storage.BlockSize-1) - p.at
 		}
@@ -229,7 +250,7 @@ func (h *hand) read(ctx context.Context, item int64, p part) error {
 			return err
 		}
 		p.at += int64(len(q))
-		c.bytes.Add(int64(len(q)))
+		h.moved(int64(len(q)))
 	}
 	return nil
 }
@@ -257,6 +278,13 @@ func (h *hand) scatter(ctx context.Context, o storage.Object, hint storage.ReadH
 		}
 		s, p.at = s[k:], p.at+int64(k)
 	}
-	h.bytes.Add(n)
+	h.moved(n)
 	return nil
+}
+
+// moved counts bytes that are in place.
+func (h *hand) moved(n int64) {
+	h.may.bytes -= n
+	h.left -= n
+	h.bytes.Add(n)
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/objcached/objcached/agg"
+	"github.com/objcached/objcached/bwsched/pace"
+	"github.com/objcached/objcached/bwsched/profile"
 	"github.com/objcached/objcached/descriptor"
 	"github.com/objcached/objcached/storage"
 	"github.com/objcached/objcached/transport"
@@ -40,6 +42,12 @@ type Config struct {
 	WindowBytes   int64 // block window of one delivery; default 16 MiB, negative: none
 	WindowTotal   int64 // block windows of all deliveries; default 128 MiB
 	Stages        int   // objects staged on their way to or from memory, 4 MiB each; default 16
+
+	// Link paces deliveries (see Delivery.Schedule); nil: as fast as they go.
+	Link *pace.Link
+	// Profile knows the compute windows of requests that do not say theirs, and
+	// everyone's class; nil knows nothing.
+	Profile *profile.Profile
 
 	Observer Observer         // default: none
 	Now      func() time.Time // default time.Now; only for the Observer's durations
@@ -150,6 +158,7 @@ type Delivery struct {
 	objs   []storage.Object // in prefix order
 	mode   descriptor.Mode
 	plan   agg.Plan
+	flow   *pace.Flow // nil: not paced
 	start  time.Time
 	closed bool
 }
@@ -188,6 +197,9 @@ func (y *Delivery) Deliver(ctx context.Context, sink transport.Sink) error {
 type Result struct {
 	Bytes  int64           // payload bytes in place
 	Layers []time.Duration // from Prepare until each layer was ready, in order
+	// GrantedRate is the mean of the rates that the link granted, in bytes per
+	// second; 0: not paced.
+	GrantedRate float64
 }
 
 // DeliverInto is Deliver to the places in the client's memory that the
@@ -223,6 +235,7 @@ func (y *Delivery) deliver(ctx context.Context, sink transport.Sink, place *agg.
 		}
 	}
 	r.Total = y.d.cfg.Now().Sub(y.start)
+	res.GrantedRate = y.GrantedRate()
 	y.d.observe.Delivered(r)
 	return res, r.Err
 }
@@ -231,13 +244,25 @@ func (y *Delivery) deliver(ctx context.Context, sink transport.Sink, place *agg.
 func (y *Delivery) run(ctx context.Context, sink transport.Sink, r *Report) error {
 	src := y.openSource()
 	defer src.close()
+	may := leave{flow: y.flow}
+	unit := y.plan.Size() // what leave is asked for together
+	if y.mode == descriptor.Layer {
+		unit /= int64(y.plan.Layers())
+	}
 	for i, steps := 0, y.plan.Steps(); i < steps; i++ {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		step := y.plan.At(i)
 		for done := int64(0); done < step.Len; {
-			p, err := sink.Grab(step.Dst+done, int(min(step.Len-done, maxGrab)))
+			n := min(step.Len-done, maxGrab)
+			if may.flow != nil {
+				var err error
+				if n, err = may.upTo(ctx, n, unit-(step.Dst+done)%unit); err != nil {
+					return err
+				}
+			}
+			p, err := sink.Grab(step.Dst+done, int(n))
 			if err != nil {
 				return err
 			}
@@ -249,6 +274,7 @@ func (y *Delivery) run(ctx context.Context, sink transport.Sink, r *Report) erro
 				return err
 			}
 			done += int64(len(p))
+			may.bytes -= int64(len(p))
 			r.Bytes += int64(len(p))
 		}
 		for ; r.Layers < step.Whole; r.Layers++ {
@@ -257,6 +283,9 @@ func (y *Delivery) run(ctx context.Context, sink transport.Sink, r *Report) erro
 			}
 			if r.Layers == 0 {
 				r.FirstLayer = y.d.cfg.Now().Sub(y.start)
+			}
+			if y.flow != nil {
+				y.flow.LayerDone()
 			}
 		}
 	}
@@ -278,12 +307,15 @@ func pieceLen(off int64, n int, left int64) int {
 	return n
 }
 
-// Close unpins the chunks. It may be called more than once.
+// Close unpins the chunks and leaves the link. It may be called more than once.
 func (y *Delivery) Close() error {
 	if y.closed {
 		return nil
 	}
 	y.closed = true
+	if y.flow != nil {
+		y.flow.Close()
+	}
 	storage.CloseAll(y.objs)
 	y.d.held.leave(len(y.objs))
 	y.objs = nil

@@ -88,6 +88,7 @@ type fakeStore struct {
 	chunks  map[string][]byte
 	corrupt map[string]int64 // key: bad block
 	openErr error
+	into    bool // its objects read into foreign memory themselves
 
 	pins   atomic.Int64 // objects open
 	opens  atomic.Int64 // calls of OpenMany
@@ -122,7 +123,12 @@ func (f *fakeStore) OpenMany(_ context.Context, bucket string, keys []string) ([
 			return objs, fmt.Errorf("%w: %q", storage.ErrNoSuchKey, k)
 		}
 		f.pins.Add(1)
-		objs = append(objs, &fakeObject{f: f, key: k, b: b})
+		o := &fakeObject{f: f, key: k, b: b}
+		if f.into {
+			objs = append(objs, intoObject{o})
+		} else {
+			objs = append(objs, o)
+		}
 	}
 	return objs, nil
 }
@@ -160,6 +166,19 @@ func (o *fakeObject) ReadAt(ctx context.Context, p []byte, off int64, hint stora
 		return &storage.CorruptError{Key: o.key, Block: bad}
 	}
 	copy(p, o.b[off:])
+	return nil
+}
+
+// intoObject has the ability of the embedded store's objects.
+type intoObject struct{ *fakeObject }
+
+func (o intoObject) ReadInto(ctx context.Context, dst [][]byte, off int64, hint storage.ReadHint) error {
+	for _, p := range dst {
+		if err := o.ReadAt(ctx, p, off, hint); err != nil {
+			return err
+		}
+		off += int64(len(p))
+	}
 	return nil
 }
 

@@ -13,10 +13,11 @@ import (
 // implements it; the gateway knows only this.
 type Deliverer interface {
 	// Prepare opens every chunk once and checks that each is num_layers *
-	// per_layer_chunk_bytes long. Its errors are *descriptor.FieldError,
+	// per_layer_chunk_bytes long, and admits the delivery as one of who's
+	// tenant. Its errors are *descriptor.FieldError,
 	// *descriptor.MissingError, *descriptor.ChunkSizeError, *descriptor.BusyError
 	// or those of package storage.
-	Prepare(ctx context.Context, bucket string, d *descriptor.Descriptor) (Delivery, error)
+	Prepare(ctx context.Context, who *tenant.Identity, bucket string, d *descriptor.Descriptor) (Delivery, error)
 }
 
 // Delivery is one prepared delivery. It holds pins until Close.
@@ -24,6 +25,9 @@ type Delivery interface {
 	Matched() int // chunks that will be served
 	Mode() string // "layer" or "chunk"
 	Size() int64  // bytes that WriteTo will write
+	// GrantedRate is the rate planned for the delivery, in bytes per second;
+	// 0: it is not paced, or there is no plan yet.
+	GrantedRate() float64
 	// WriteTo writes the whole payload to w in delivery order. After an error
 	// the payload is short and must be shown to the client as broken.
 	WriteTo(ctx context.Context, w io.Writer) error

@@ -9,14 +9,15 @@ import (
 	"strings"
 
 	"github.com/objcached/objcached/descriptor"
+	"github.com/objcached/objcached/tenant"
 )
 
 // DelivererFunc is a function as a Deliverer.
-type DelivererFunc func(ctx context.Context, bucket string, d *descriptor.Descriptor) (Delivery, error)
+type DelivererFunc func(ctx context.Context, who *tenant.Identity, bucket string, d *descriptor.Descriptor) (Delivery, error)
 
 // Prepare calls f.
-func (f DelivererFunc) Prepare(ctx context.Context, bucket string, d *descriptor.Descriptor) (Delivery, error) {
-	return f(ctx, bucket, d)
+func (f DelivererFunc) Prepare(ctx context.Context, who *tenant.Identity, bucket string, d *descriptor.Descriptor) (Delivery, error) {
+	return f(ctx, who, bucket, d)
 }
 
 // kvBody reads the body of a KV request, verified, and hands it to parse, after
@@ -103,7 +104,7 @@ func (g *Gateway) deliverKV(w http.ResponseWriter, r *request, d *descriptor.Des
 	if d.Target != nil && g.cfg.Memory == nil {
 		return &descriptor.FieldError{Field: "rdma_target.handle", Reason: "unknown: this server has no memory registered"}
 	}
-	y, err := g.deliver.Prepare(r.Context(), r.Bucket, d)
+	y, err := g.deliver.Prepare(r.Context(), r.Identity, r.Bucket, d)
 	if err != nil {
 		return err
 	}
@@ -117,6 +118,9 @@ func (g *Gateway) deliverKV(w http.ResponseWriter, r *request, d *descriptor.Des
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Kv-Matched", strconv.Itoa(y.Matched()))
 	h.Set("X-Kv-Mode", y.Mode())
+	if rate := y.GrantedRate(); rate > 0 {
+		h.Set("X-Kv-Granted-Rate", strconv.FormatFloat(rate, 'f', 0, 64))
+	}
 	if y.Size() == 0 {
 		w.WriteHeader(http.StatusOK)
 		return nil

@@ -18,6 +18,7 @@ import (
 	"github.com/objcached/objcached/storage"
 	"github.com/objcached/objcached/storage/local"
 	"github.com/objcached/objcached/storage/object"
+	"github.com/objcached/objcached/tenant"
 )
 
 // kvHarness is a gateway with the data path over the embedded store in a
@@ -50,7 +51,7 @@ func newKVHarness(t testing.TB, dc deliver.Config, change ...func(*Config)) *kvH
 // over is the wiring of the data path.
 func over(s storage.Store, c deliver.Config) Deliverer {
 	d := deliver.New(s, c)
-	return DelivererFunc(func(ctx context.Context, bucket string, desc *descriptor.Descriptor) (Delivery, error) {
+	return DelivererFunc(func(ctx context.Context, _ *tenant.Identity, bucket string, desc *descriptor.Descriptor) (Delivery, error) {
 		return d.Prepare(ctx, bucket, desc)
 	})
 }

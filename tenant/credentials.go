@@ -34,20 +34,26 @@ func badLine(n *yaml.Node, format string, args ...any) error {
 	return &SyntaxError{Line: n.Line, Reason: fmt.Sprintf(format, args...)}
 }
 
+// Credentials is what a credentials file holds.
+type Credentials struct {
+	Users  []Identity
+	Limits map[string]Limits // by tenant; nil: none are given
+}
+
 // LoadCredentials reads a credentials file (see ParseCredentials). A warning,
 // if not empty, says that others on the machine can read the file.
-func LoadCredentials(path string) (ids []Identity, warning string, err error) {
+func LoadCredentials(path string) (c Credentials, warning string, err error) {
 	data, mode, err := readFile(path)
 	if err != nil {
-		return nil, "", err
+		return c, "", err
 	}
-	if ids, err = ParseCredentials(data); err != nil {
-		return nil, "", fmt.Errorf("%s: %w", path, err)
+	if c, err = ParseCredentials(data); err != nil {
+		return c, "", fmt.Errorf("%s: %w", path, err)
 	}
 	if mode.Perm()&0o077 != 0 {
 		warning = fmt.Sprintf("%s holds secrets and others can read or change it (mode %04o); run chmod 600 on it", path, mode.Perm())
 	}
-	return ids, warning, nil
+	return c, warning, nil
 }
 
 func readFile(path string) ([]byte, os.FileMode, error) {
@@ -70,7 +76,8 @@ func readFile(path string) ([]byte, os.FileMode, error) {
 	return data, st.Mode(), nil
 }
 
-// ParseCredentials reads users from YAML:
+// ParseCredentials reads users from YAML, and what their tenants may have of a
+// paced link:
 //
 //	users:
 //	  - name: alice            # unique in its tenant
@@ -78,23 +85,40 @@ func readFile(path string) ([]byte, os.FileMode, error) {
 //	    access_key: ALICEKEY   # unique
 //	    secret_key: "at least 8 characters"
 //	    buckets: ["kv-*"]      # optional
+//	tenants:                   # optional
+//	  - name: research         # the tenant of a user
+//	    weight: 2              # optional, as are the rates
+//	    min_rate: 1Gbps
+//	    max_rate: 1.25GB/s
 //
-// Everything but buckets must be given. Unknown and repeated fields, repeated
+// Of a user everything but buckets must be given. Unknown and repeated fields, repeated
 // keys and names, anchors and further documents are errors, mostly a
 // *SyntaxError with the line.
-func ParseCredentials(data []byte) ([]Identity, error) {
+func ParseCredentials(data []byte) (Credentials, error) {
 	root, err := document(data)
 	if err != nil {
-		return nil, err
+		return Credentials{}, err
 	}
-	fields, err := mapping(root, "the file", "users")
+	fields, err := mapping(root, "the file", "users", "tenants")
 	if err != nil {
-		return nil, err
+		return Credentials{}, err
 	}
-	users := fields["users"]
-	if users == nil {
-		return nil, badLine(root, "users is missing")
+	if fields["users"] == nil {
+		return Credentials{}, badLine(root, "users is missing")
 	}
+	var c Credentials
+	if c.Users, err = parseUsers(fields["users"]); err != nil {
+		return Credentials{}, err
+	}
+	if list := fields["tenants"]; list != nil {
+		if c.Limits, err = limits(list, c.Users); err != nil {
+			return Credentials{}, err
+		}
+	}
+	return c, nil
+}
+
+func parseUsers(users *yaml.Node) ([]Identity, error) {
 	if users.Kind != yaml.SequenceNode {
 		return nil, badLine(users, "users must be a list")
 	}

@@ -39,10 +39,10 @@ func TestParseCredentials(t *testing.T) {
 		{Name: "bob", Tenant: "research", AccessKey: "01234567", SecretKey: "bob-secret"},
 		{Name: "alice", Tenant: "other team", AccessKey: "OTHER/KEY+1", SecretKey: "folded secret"},
 	}
-	if err != nil || !reflect.DeepEqual(got, want) {
+	if err != nil || !reflect.DeepEqual(got.Users, want) || got.Limits != nil {
 		t.Errorf("%v, %v", got, err)
 	}
-	if got, err := ParseCredentials([]byte("users: []\n")); err != nil || len(got) != 0 {
+	if got, err := ParseCredentials([]byte("users: []\n")); err != nil || len(got.Users) != 0 {
 		t.Errorf("no users: %v, %v", got, err)
 	}
 }
@@ -96,10 +96,10 @@ func TestCredentialMistakes(t *testing.T) {
 		{"users:\n  - {name: a\n", 0, "line"},
 		{"users: [\x00]", 0, "control"},
 	} {
-		ids, err := ParseCredentials([]byte(c.text))
+		got, err := ParseCredentials([]byte(c.text))
 		var se *SyntaxError
 		switch {
-		case err == nil || ids != nil:
+		case err == nil || got.Users != nil || got.Limits != nil:
 			t.Errorf("%q is taken", c.text)
 		case c.line != 0 && (!errors.As(err, &se) || se.Line != c.line):
 			t.Errorf("%q: %v, want line %d", c.text, err, c.line)
@@ -127,7 +127,8 @@ func TestLoadCredentials(t *testing.T) {
 		if err := os.Chmod(path, c.mode); err != nil {
 			t.Fatal(err)
 		}
-		ids, warning, err := LoadCredentials(path)
+		got, warning, err := LoadCredentials(path)
+		ids := got.Users
 		if err != nil || len(ids) != 3 || (warning != "") != c.warn || c.warn && !strings.Contains(warning, fmt.Sprintf("%04o", c.mode)) {
 			t.Errorf("mode %o: %d users, warning %q, %v", c.mode, len(ids), warning, err)
 		}
@@ -270,13 +271,15 @@ func TestRootPairAtOnce(t *testing.T) {
 func FuzzCredentials(f *testing.F) {
 	f.Add([]byte(good))
 	f.Add([]byte("users:\n  - {name: a, tenant: t, access_key: AAA, secret_key: *secret-of-a }\n"))
+	f.Add([]byte(twoTenants + "tenants:\n  - {name: t, weight: 2, min_rate: 1Gbps, max_rate: 1.25GB/s}\n  - {name: u, weight: 0.5}\n"))
 	f.Add([]byte("a: &a [*a]\n"))
 	f.Add([]byte("? {a: b}\n: c\n"))
 	f.Add([]byte("users: !!str\n- !x {}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		ids, err := ParseCredentials(data)
+		got, err := ParseCredentials(data)
+		ids := got.Users
 		if err != nil {
-			if ids != nil || err.Error() == "" {
+			if ids != nil || got.Limits != nil || err.Error() == "" {
 				t.Fatalf("%v with %v", ids, err)
 			}
 			return
@@ -287,6 +290,12 @@ func FuzzCredentials(f *testing.F) {
 				AccessKey    string `yaml:"access_key"`
 				SecretKey    string `yaml:"secret_key"`
 				Buckets      []string
+			}
+			Tenants []struct {
+				Name    string
+				Weight  float64
+				MinRate string `yaml:"min_rate"`
+				MaxRate string `yaml:"max_rate"`
 			}
 		}
 		if err := yaml.Unmarshal(data, &plain); err != nil {
@@ -309,6 +318,16 @@ func FuzzCredentials(f *testing.F) {
 		}
 		if _, err := NewUsers(ids); err != nil {
 			t.Fatal(err)
+		}
+		if len(plain.Tenants) != len(got.Limits) {
+			t.Fatalf("%d tenants, plainly %d", len(got.Limits), len(plain.Tenants))
+		}
+		for _, p := range plain.Tenants {
+			l, ok := got.Limits[p.Name]
+			if !ok || l.Weight != p.Weight || (l.MinRate > 0) != (p.MinRate != "") || (l.MaxRate > 0) != (p.MaxRate != "") ||
+				!(l.MinRate <= l.MaxRate || l.MaxRate == 0) {
+				t.Fatalf("tenant %q: %+v, plainly %+v", p.Name, l, p)
+			}
 		}
 	})
 }

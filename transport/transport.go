@@ -46,9 +46,9 @@ type Sink interface {
 	Close() error
 }
 
-// A Gatherer is a Sink, not ordered, that sends bytes which lie together as one
-// write if one goroutine commits them one after the other.
+// A Gatherer is a Sink, not ordered, that sends bytes, and those which lie
+// together as one write if one goroutine commits them one after the other.
 type Gatherer interface {
-	// Gather is the size of such a write in bytes; it does not change.
+	// Gather is the size of such a write in bytes, more than 0; it does not change.
 	Gather() int
 }

@@ -31,7 +31,7 @@ func newBenchCmd() *cobra.Command {
 		Short: "Measure a store beside the machine's own limits",
 		Args:  cobra.NoArgs,
 	}
-	cmd.AddCommand(newBenchLayerwiseCmd(), newBenchPathsCmd(), newBenchReplayCmd(), newBareServerCmd())
+	cmd.AddCommand(newBenchLayerwiseCmd(), newBenchPathsCmd(), newBenchTTFTCmd(), newBenchTenantsCmd(), newBenchReplayCmd(), newBareServerCmd())
 	return cmd
 }
 
@@ -51,12 +51,20 @@ func (f *benchFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.target.AccessKey, "access-key", os.Getenv("OBJCACHED_ACCESS_KEY"), "access key of --endpoint (or OBJCACHED_ACCESS_KEY)")
 	fs.StringVar(&f.target.SecretKey, "secret-key", os.Getenv("OBJCACHED_SECRET_KEY"), "secret key of --endpoint (or OBJCACHED_SECRET_KEY)")
 	fs.StringVar(&f.target.Bucket, "bucket", "objcached-bench", "bucket; made if it does not exist")
+	f.addOwn(fs)
+	// A default from the environment must not show up in the help text.
+	fs.Lookup("access-key").DefValue, fs.Lookup("secret-key").DefValue = "", ""
+}
+
+// addOwn adds the flags of a benchmark that starts its own store.
+func (f *benchFlags) addOwn(fs *pflag.FlagSet) {
+	if f.target.Bucket == "" {
+		f.target.Bucket = "objcached-bench"
+	}
 	fs.StringVar(&f.data, "data", "", "directory for temporary data (default: the system's)")
 	fs.StringVar(&f.json, "json", "", `write the report as JSON to this file, "-" for standard output in place of the table`)
 	fs.BoolVar(&f.keep, "keep", false, "leave the store's directory, or the chunks in --bucket, behind")
 	fs.StringArrayVar(&f.serve, "serve-flag", nil, "one more flag for the store that is started, like --serve-flag=--verify=off; may be repeated")
-	// A default from the environment must not show up in the help text.
-	fs.Lookup("access-key").DefValue, fs.Lookup("secret-key").DefValue = "", ""
 }
 
 // addTransport defines --transport and what belongs to it.
@@ -257,7 +265,7 @@ func commandLine(cmd *cobra.Command) string {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		v := f.Value.String()
 		switch f.Name {
-		case "access-key", "secret-key", "data", "json", "keep":
+		case "access-key", "secret-key", "data", "json", "keep", "out":
 			return
 		case "endpoint":
 			v = "URL"
@@ -265,6 +273,8 @@ func commandLine(cmd *cobra.Command) string {
 			v = filepath.Base(v)
 		case "serve-flag":
 			v = strings.Trim(v, "[]")
+		case "contexts", "hits", "g", "transport", "workloads", "policies":
+			v = strings.Trim(v, "[]") // lists, where they are
 		}
 		parts = append(parts, "--"+f.Name+" "+v)
 	})

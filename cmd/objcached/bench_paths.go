@@ -28,9 +28,10 @@ the same unavoidable work in the same run:
   S3RDMA Batch   one request for all chunks, chunk by chunk
   S3RDMA Agg     one request for all chunks, layer by layer
 
-Then the store is started again with each aggregation size of --sweep, how many
-bytes of a layer are gathered at a time, and S3RDMA Agg is measured anew. A
-store given by --endpoint is not started again, so there is no sweep.
+Then the chunks are stored by the first three. At last the store is started
+again with each aggregation size of --sweep, how many bytes of a layer are
+gathered at a time, and S3RDMA Agg is measured anew. A store given by --endpoint
+is not started again, so there is no sweep.
 
 Every byte of every row is checked once before the rounds. The client needs
 N*L*S bytes of memory, the disk twice that.`,
@@ -43,6 +44,7 @@ N*L*S bytes of memory, the disk twice that.`,
 	fs.Var(&slice, "slice", "bytes of one layer of one chunk, S; Llama 3.1 8B has 4KiB a token, so the default is G=16")
 	fs.IntVar(&b.Rounds, "rounds", 9, "rounds; medians are reported")
 	fs.IntVar(&b.Concurrency, "concurrency", 8, "requests for single objects under way at a time")
+	fs.BoolVar(&b.Puts, "puts", true, "also store the chunks, by S3TCP, S3RDMA Buffer and S3RDMA Direct")
 	fs.StringSliceVar(&sweep, "sweep", []string{"512KiB", "1MiB", "2MiB", "4MiB", "8MiB"}, "aggregation sizes; empty for none")
 	transport := f.addTransport(fs, "shm", "shm (memory shared on this host) or fabric (libfabric)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {

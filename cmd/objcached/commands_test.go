@@ -31,7 +31,7 @@ func run(t *testing.T, ctx context.Context, args ...string) (stdout, stderr stri
 }
 
 func TestHelpTeaches(t *testing.T) {
-	for _, args := range [][]string{{"--help"}, {"serve", "--help"}, {"verify", "--help"}} {
+	for _, args := range [][]string{{"--help"}, {"serve", "--help"}, {"verify", "--help"}, {"doctor", "--help"}} {
 		out, _, err := run(t, t.Context(), args...)
 		if err != nil {
 			t.Fatal(err)
@@ -74,6 +74,10 @@ func TestServeRefusesBadFlags(t *testing.T) {
 		{"serve", "--data", dir, "--log-level", "loud"},
 		{"serve", "--data", dir, "--tls-cert", "x"},
 		{"serve", "--data", dir, "--capacity", "lots"},
+		{"serve", "--data", dir, "--link-rate", "10"},
+		{"serve", "--data", dir, "--margin", "fast"},
+		{"serve", "--data", dir, "--policy", "fifo"},
+		{"serve", "--data", dir, "--epoch", "0s"},
 		{"serve", "--data", dir, "--listen", "nowhere"},
 		{"serve", "extra"},
 		{"verify"},

@@ -6,10 +6,14 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/objcached/objcached/bwsched"
+	"github.com/objcached/objcached/internal/rate"
 	"github.com/objcached/objcached/internal/server"
 	"github.com/objcached/objcached/storage"
 )
@@ -23,11 +27,12 @@ const (
 type serveFlags struct {
 	server.Options
 	capacity, volumeSize, scrubRate, threshold, shmBytes, aggSize, fabricBuffers size
-	verify, logFormat, logLevel                                                  string
+	verify, logFormat, logLevel, profile                                         string
 }
 
-func serveCommand() *cobra.Command {
-	var f serveFlags
+func serveCommand() *cobra.Command { return new(serveFlags).command() }
+
+func (f *serveFlags) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve --data DIR",
 		Short: "Serve S3 and the KV requests on a directory",
@@ -46,6 +51,16 @@ Further users come from a YAML file:
       access_key: PREFILL
       secret_key: some long secret
       buckets: ["llama-*"]     # patterns: * is any run, ? any one character
+  tenants:                     # what they may have of the link, all optional
+    - name: llama
+      weight: 2                # guaranteed part of what minimum rates leave
+      min_rate: 1Gbps          # guaranteed besides
+      max_rate: 8Gbps
+
+With --link-rate the KV deliveries share a link of that rate: a policy gives
+each its rate, from the bytes and the compute window (layer_compute_us) of its
+layers. Chunk-mode deliveries and those without a window get equal shares.
+Plain S3 requests are not paced.
 
 The server says "listening on URL" on standard output when it is ready; its
 log goes to standard error. SIGTERM or SIGINT lets the requests in flight
@@ -64,6 +79,12 @@ finish and closes the store; a second signal ends the program at once.`,
   objcached serve --data /srv/kv --listen 0.0.0.0:9000 --fabric-provider 'verbs;ofi_rxm' \
       --fabric-interface ens1f0
 
+  # KV deliveries share 10 Gbps so that prefills wait least
+  objcached serve --data ./data --link-rate 10Gbps --policy ttft-opt
+
+  # The same, by what objcached calibrate found out about this machine
+  objcached serve --data ./data --link-rate 10Gbps --profile profile.json
+
   # Read every block again once a week, at 100 MiB/s
   objcached serve --data ./data --scrub-interval 168h --scrub-rate 100MiB
 
@@ -72,6 +93,9 @@ finish and closes the store; a second signal ends the program at once.`,
   curl http://127.0.0.1:9001/healthz`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.useProfile(cmd); err != nil {
+				return err
+			}
 			if err := f.finish(cmd.ErrOrStderr()); err != nil {
 				return err
 			}
@@ -94,6 +118,12 @@ finish and closes the store; a second signal ends the program at once.`,
 	fl.StringVar(&f.verify, "verify", "always", "when reads check the CRC of each block: always, first-read (once per start) or off")
 	fl.Var(&f.threshold, "mode-threshold", "payload from which a layerwise GET with delivery auto goes layer by layer; below it goes chunk by chunk")
 	fl.Var(&f.aggSize, "agg-size", "bytes of one layer that are gathered at a time on their way to a client's memory (default: chosen for each request, 512KiB or less)")
+	fl.Var(&f.LinkRate, "link-rate", "what KV deliveries may send together, like 10Gbps or 1.25GB/s; 0: they are not paced")
+	fl.StringVar(&f.Policy, "policy", "ttft-opt", "how the link is shared: "+strings.Join(bwsched.Names(), ", "))
+	f.Margin = 5e9 / 8
+	fl.Var(&f.Margin, "margin", "what cal-stall-opt adds to the rates at which transfers hide behind computing")
+	fl.DurationVar(&f.Epoch, "epoch", 50*time.Millisecond, "how long rates hold; ttft-opt also plans at every arrival, first layer and finish")
+	fl.StringVar(&f.profile, "profile", "", "file that objcached calibrate wrote: mode threshold and margin, unless their flags are given, curves, and compute windows of requests that do not say theirs")
 	fl.StringVar(&f.ShmListen, "shm-listen", "", "path of a Unix socket, made with mode 0600, at which clients on this host hand over memory for layers to be put into; empty for none")
 	fl.Var(&f.shmBytes, "shm-bytes", "most memory that clients may hand over or register, on all ways together (default half of the machine's)")
 	fl.StringVar(&f.Fabric.Provider, "fabric-provider", "", "libfabric provider by which layers go into the memory of clients on other hosts: 'verbs;ofi_rxm' (RoCE, InfiniBand), efa (AWS), 'tcp;ofi_rxm' (any network, without RDMA), shm; empty for none. Needs a binary of make build-fabric")
@@ -118,6 +148,23 @@ finish and closes the store; a second signal ends the program at once.`,
 	return cmd
 }
 
+// useProfile reads the profile. Flags that were given win over it.
+func (f *serveFlags) useProfile(cmd *cobra.Command) (err error) {
+	if f.profile == "" {
+		return nil
+	}
+	if f.Calibration, err = readProfile(f.profile); err != nil {
+		return fmt.Errorf("--profile: %w", err)
+	}
+	if t := f.Calibration.ModeThreshold; t != nil && !cmd.Flags().Changed("mode-threshold") {
+		f.threshold = size(*t)
+	}
+	if m := f.Calibration.Margin; m != nil && !cmd.Flags().Changed("margin") {
+		f.Margin = rate.Rate(*m)
+	}
+	return nil
+}
+
 // finish turns the flags and the environment into options.
 func (f *serveFlags) finish(log io.Writer) (err error) {
 	f.Capacity, f.VolumeSize = int64(f.capacity), int64(f.volumeSize)
@@ -132,6 +179,12 @@ func (f *serveFlags) finish(log io.Writer) (err error) {
 	}
 	if f.Logger, err = newLogger(log, f.logFormat, f.logLevel); err != nil {
 		return err
+	}
+	if !slices.Contains(bwsched.Names(), f.Policy) {
+		return fmt.Errorf("--policy %q: it is one of %s", f.Policy, strings.Join(bwsched.Names(), ", "))
+	}
+	if f.Epoch <= 0 {
+		return fmt.Errorf("--epoch %v: it must be above 0", f.Epoch)
 	}
 	if (f.TLSCert == "") != (f.TLSKey == "") {
 		return errors.New("--tls-cert and --tls-key go together")

@@ -135,7 +135,7 @@ func (m *memory) Deliver(ctx context.Context, who *tenant.Identity, y gateway.De
 		return sum, memoryError("rdma_target.", err)
 	}
 	res, err := prepared.DeliverInto(ctx, sink)
-	sum.Bytes = res.Bytes
+	sum.Bytes, sum.GrantedRate = res.Bytes, res.GrantedRate
 	for _, took := range res.Layers {
 		sum.PerLayerMicros = append(sum.PerLayerMicros, took.Microseconds())
 	}

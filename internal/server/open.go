@@ -13,11 +13,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/objcached/objcached/bwsched/profile"
 	"github.com/objcached/objcached/deliver"
 	"github.com/objcached/objcached/descriptor"
 	"github.com/objcached/objcached/gateway"
+	"github.com/objcached/objcached/internal/rate"
 	"github.com/objcached/objcached/storage"
 	"github.com/objcached/objcached/storage/local"
+	"github.com/objcached/objcached/tenant"
 	"github.com/objcached/objcached/transport/fabric"
 	"github.com/objcached/objcached/transport/registry"
 	"github.com/objcached/objcached/transport/shm"
@@ -50,6 +53,15 @@ type Options struct {
 	ShutdownTimeout time.Duration
 	ModeThreshold   int64 // bytes; see deliver.Config.Threshold
 	AggSize         int64 // bytes; see deliver.Config.AggBytes
+	// LinkRate is what KV deliveries may send together; 0: they are not paced.
+	LinkRate rate.Rate
+	Policy   string        // see bwsched.Names
+	Margin   rate.Rate     // of policy cal-stall-opt
+	Epoch    time.Duration // how long the paper's policies hold rates; 0: pace.Config's default
+	// Calibration is what objcached calibrate found out: curves for policies that
+	// learn, classes and compute windows. Its threshold and margin are not looked
+	// at here: see ModeThreshold and Margin. nil: nothing is known.
+	Calibration *profile.Profile
 	// ShmListen is the path of the Unix socket that takes clients' memory;
 	// empty: none. ShmBytes is the most they may register, by whatever transport;
 	// 0: half of the machine's.
@@ -96,14 +108,23 @@ func Open(ctx context.Context, o Options, notices io.Writer) (_ *Server, err err
 			err = errors.Join(err, store.Close())
 		}
 	}()
-	users, err := openTenants(o, notices)
+	users, limits, err := openTenants(o, notices)
 	if err != nil {
 		return nil, err
 	}
+	link, err := openLink(o, limits)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil && link != nil {
+			err = errors.Join(err, link.Close())
+		}
+	}()
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registerStore(reg, store.Stats)
-	data := deliver.New(store, deliver.Config{Threshold: o.ModeThreshold, AggBytes: o.AggSize, Observer: newDeliveries(reg)})
+	data := deliver.New(store, deliver.Config{Threshold: o.ModeThreshold, AggBytes: o.AggSize, Observer: newDeliveries(reg), Link: link, Profile: o.Calibration})
 	transports := o.Transports
 	if o.ShmListen != "" { // first: where it can be had, nothing is faster
 		transports = append([]OpenTransport{openShm(o.ShmListen)}, transports...)
@@ -127,19 +148,25 @@ func Open(ctx context.Context, o Options, notices io.Writer) (_ *Server, err err
 		registerMemory(reg, m.reg.Stats)
 		m.data, mem, memCloser = data, m, m
 	}
+	if link != nil {
+		registerLink(reg, o.Policy, link.Stats)
+	}
 	return New(Config{
 		Gateway: gateway.Config{
 			Store: store, Memory: mem, Tenants: users, Domains: o.Domains, Region: o.Region,
-			Deliverer: gateway.DelivererFunc(func(ctx context.Context, bucket string, d *descriptor.Descriptor) (gateway.Delivery, error) {
+			Deliverer: gateway.DelivererFunc(func(ctx context.Context, who *tenant.Identity, bucket string, d *descriptor.Descriptor) (gateway.Delivery, error) {
 				y, err := data.Prepare(ctx, bucket, d)
 				if err != nil {
 					return nil, err // not a nil *Delivery in an interface
+				}
+				if err := y.Schedule(ctx, who.Tenant); err != nil {
+					return nil, errors.Join(err, y.Close())
 				}
 				return y, nil
 			}),
 			MaxRequests: o.MaxRequests, MaxPerTenant: o.MaxPerTenant, StallTimeout: o.StallTimeout,
 		},
-		Memory: memCloser,
+		Memory: memCloser, Link: link,
 		Listen: o.Listen, AdminListen: o.AdminListen, MaxConnections: o.MaxConnections, TLS: conf, Profile: o.Profile, Scrubber: store,
 		ShutdownTimeout: o.ShutdownTimeout, Logger: o.Logger, Registry: reg,
 	})

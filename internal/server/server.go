@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/objcached/objcached/bwsched/pace"
 	"github.com/objcached/objcached/gateway"
 )
 
@@ -30,6 +31,8 @@ type Config struct {
 	// Memory is clients' memory; nil for none. It is closed with the server,
 	// which ends the deliveries into it that are still under way.
 	Memory io.Closer
+	// Link paces the KV deliveries; nil: nothing does. It is closed with the server.
+	Link *pace.Link
 	// MaxConnections bounds the open connections of the S3 endpoint; default
 	// DefaultMaxConnections.
 	MaxConnections int
@@ -147,14 +150,19 @@ func (s *Server) Close() error {
 	if s.adminLis != nil {
 		err = errors.Join(err, s.adminLis.Close())
 	}
-	return errors.Join(err, s.closeMemory(), s.cfg.Gateway.Store.Close())
+	return errors.Join(err, s.closeData(), s.cfg.Gateway.Store.Close())
 }
 
-func (s *Server) closeMemory() error {
-	if s.cfg.Memory == nil {
-		return nil
+// closeData ends the deliveries that are still under way: those that wait for
+// the link, and those into clients' memory.
+func (s *Server) closeData() (err error) {
+	if s.cfg.Link != nil {
+		err = s.cfg.Link.Close()
 	}
-	return s.cfg.Memory.Close()
+	if s.cfg.Memory != nil {
+		err = errors.Join(err, s.cfg.Memory.Close())
+	}
+	return err
 }
 
 // Run serves until ctx ends, says "listening on URL" on stdout when it is
@@ -184,7 +192,7 @@ func (s *Server) Run(ctx context.Context, stdout io.Writer) error {
 	if s.admin != nil {
 		err = errors.Join(err, s.admin.Close())
 	}
-	return errors.Join(err, s.closeMemory(), s.cfg.Gateway.Store.Close())
+	return errors.Join(err, s.closeData(), s.cfg.Gateway.Store.Close())
 }
 
 func (s *Server) serveFront() error {

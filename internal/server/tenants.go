@@ -9,24 +9,26 @@ import (
 )
 
 // openTenants puts the root pair and the users of the credentials file into
-// one registry. A root pair that was made just now is shown once.
-func openTenants(o Options, notices io.Writer) (tenant.Registry, error) {
+// one registry, and reads what tenants may have of the link. A root pair that
+// was made just now is shown once.
+func openTenants(o Options, notices io.Writer) (_ tenant.Registry, limits map[string]tenant.Limits, err error) {
 	var ids []tenant.Identity
 	if o.Credentials != "" {
-		users, warning, err := tenant.LoadCredentials(o.Credentials)
+		file, warning, err := tenant.LoadCredentials(o.Credentials)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if warning != "" {
 			o.Logger.Warn(warning)
 		}
-		ids = users
+		ids, limits = file.Users, file.Limits
 	}
 	root, err := openRoot(o, notices)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return tenant.NewUsers(append(ids, root))
+	users, err := tenant.NewUsers(append(ids, root))
+	return users, limits, err
 }
 
 func openRoot(o Options, notices io.Writer) (tenant.Identity, error) {

@@ -14,7 +14,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -61,29 +60,6 @@ func openDevice(cfg *Config) (*device, error) {
 		return nil, err
 	}
 	return d, nil
-}
-
-// nodeOf is the address of the device to use; empty if the provider chooses.
-func nodeOf(cfg *Config) (string, error) {
-	if cfg.Node != "" || cfg.Interface == "" {
-		return cfg.Node, nil
-	}
-	i, err := net.InterfaceByName(cfg.Interface)
-	if err != nil {
-		return "", fmt.Errorf("fabric: %s: %w", cfg.Interface, err)
-	}
-	addrs, err := i.Addrs()
-	if err != nil {
-		return "", fmt.Errorf("fabric: %s: %w", cfg.Interface, err)
-	}
-	for _, want4 := range []bool{true, false} {
-		for _, a := range addrs {
-			if n, ok := a.(*net.IPNet); ok && (n.IP.To4() != nil) == want4 && !n.IP.IsLinkLocalUnicast() {
-				return n.IP.String(), nil
-			}
-		}
-	}
-	return "", fmt.Errorf("fabric: %s has no address", cfg.Interface)
 }
 
 func (d *device) what() string     { return C.GoString(d.c.what) }

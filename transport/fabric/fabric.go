@@ -152,7 +152,7 @@ func (a Address) IP() (netip.Addr, bool) {
 type Config struct {
 	Provider  string // libfabric's name; default "tcp;ofi_rxm"
 	Node      string // the device's own address; default that of Interface
-	Interface string // network interface; default: the provider chooses
+	Interface string // network interface; default: the fastest with an RDMA device for verbs, else the provider chooses
 
 	// WriteBytes is the most that one write carries, and the size of a staging
 	// buffer: slices that lie together in the client's memory are gathered up to

@@ -14,7 +14,7 @@ import (
 // its provider and address, and a slow one asks for little data.
 const (
 	envProvider = "OBJCACHED_TEST_FABRIC_PROVIDER"
-	envNode     = "OBJCACHED_TEST_FABRIC_NODE"
+	envNode     = "OBJCACHED_TEST_FABRIC_NODE" // without it the device is chosen by Config.Interface's rule
 	envSmall    = "OBJCACHED_TEST_FABRIC_SMALL"
 )
 
