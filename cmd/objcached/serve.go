@@ -127,7 +127,7 @@ finish and closes the store; a second signal ends the program at once.`,
 	fl.StringVar(&f.ShmListen, "shm-listen", "", "path of a Unix socket, made with mode 0600, at which clients on this host hand over memory for layers to be put into; empty for none")
 	fl.Var(&f.shmBytes, "shm-bytes", "most memory that clients may hand over or register, on all ways together (default half of the machine's)")
 	fl.StringVar(&f.Fabric.Provider, "fabric-provider", "", "libfabric provider by which layers go into the memory of clients on other hosts: 'verbs;ofi_rxm' (RoCE, InfiniBand), efa (AWS), 'tcp;ofi_rxm' (any network, without RDMA), shm; empty for none. Needs a binary of make build-fabric")
-	fl.StringVar(&f.Fabric.Interface, "fabric-interface", "", "network interface whose device is used, like ens1f0 (default: the provider chooses)")
+	fl.StringVar(&f.Fabric.Interface, "fabric-interface", "", "network interface whose device is used, like ens1f0; objcached doctor lists them (default: the fastest with an RDMA device, for verbs; else the provider chooses)")
 	fl.StringVar(&f.Fabric.Node, "fabric-node", "", "address of the device to use, in place of --fabric-interface")
 	fl.Var(&f.fabricBuffers, "fabric-buffers", "memory registered with the device for data on its way, all deliveries together; pieces of it are as large as --agg-size, or 1MiB (default 64MiB)")
 	fl.Var(&f.capacity, "capacity", "most that the store may take (default: 90 % of what is free)")
