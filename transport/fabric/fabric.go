@@ -70,6 +70,15 @@
 // endpoint and its region: after that no write of any server can land. Unlike
 // memory shared on one host it can be revoked without the server's help.
 //
+// # Reading, and clients that do nothing
+//
+// A Source reads a client's memory by RDMA read into the same staging buffers, for
+// objects that are stored from it. A client that dies between deliveries shows
+// only when it is written to: Remote.Probe writes the last 8 bytes of the control
+// area, which mean nothing, and a Server does so every Config.Probe. No client
+// learns that a server has died; what it asks of the server by the control
+// channel fails then.
+//
 // # Providers
 //
 // With libfabric 1.17, "tcp;ofi_rxm" may crash the client when its connection ends
