@@ -204,6 +204,10 @@ func (h *BareHandler) buffer(n int64) *[]byte {
 
 func (h *BareHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g, q := h.file.g, r.URL.Query()
+	if q.Has("fabric") {
+		h.serveFabric(w, r)
+		return
+	}
 	if q.Has("chunk") {
 		h.serveChunk(w, q.Get("chunk"))
 		return

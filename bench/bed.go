@@ -34,7 +34,8 @@ type bed struct {
 	marked *bareClient // its reader has a low-water mark
 	server BareServer
 	dst    []byte
-	shared *client.Buffer // whose memory dst is; nil without --transport shm
+	shared *client.Buffer // whose memory dst is; nil for response bodies
+	fabric *fabricLimit   // nil unless it is measured
 	undo   []func() error
 }
 
@@ -89,6 +90,12 @@ func (b *Layerwise) prepare(ctx context.Context) (_ *bed, err error) {
 		return nil, fmt.Errorf("memory for %s of payload: %w", byteSize(b.Payload()), err)
 	}
 	d.undo = append(d.undo, d.release)
+	if b.Fabric.Provider != "" {
+		if d.fabric, err = newFabricLimit(b.Fabric, d.server.URL, b.Geometry); err != nil {
+			return nil, err
+		}
+		d.undo = append(d.undo, d.fabric.Close)
+	}
 
 	bar = b.Progress("finding the bare loops' best write sizes", int64(2*3*len(writeSizes)))
 	defer bar.Done()
@@ -119,9 +126,9 @@ func (b *Layerwise) connect(d *bed) error {
 }
 
 // memory makes the memory that everything ends in, with its pages in place: a
-// registered buffer if shared memory is measured.
+// registered buffer if shared memory or a fabric is measured.
 func (d *bed) memory(ctx context.Context) (err error) {
-	if d.b.Shm {
+	if d.b.Shm || d.b.Fabric.Provider != "" {
 		if d.shared, err = d.c.Register(ctx, d.b.Payload()); err == nil {
 			d.dst = d.shared.Bytes()
 		}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/objcached/objcached/client"
 	"github.com/objcached/objcached/descriptor"
+	"github.com/objcached/objcached/transport/fabric"
 )
 
 // Target is the store to measure.
@@ -36,7 +37,9 @@ type Layerwise struct {
 	Geometry
 	// Shm adds delivery into shared memory, and its own limit: the store runs
 	// on this host and has a socket for it. All ways then end in that memory.
-	Shm         bool
+	Shm bool
+	// Fabric, if it has a provider, is in place of Shm: delivery over libfabric.
+	Fabric      Fabric
 	Rounds      int
 	Concurrency int      // of the plain S3 GETs
 	Dir         string   // for the bare loops' file
@@ -68,6 +71,7 @@ type thing struct {
 	chunkMajor bool   // where the bytes end up in memory
 	limit      string // key of the thing that is its own limit, if not the first two
 	pid        int    // of the server that works for it; 0: none, or not to be told
+	mem        []byte // where they end up if not in dst
 	run        func(ctx context.Context, dst []byte) (Sample, error)
 }
 
@@ -99,8 +103,12 @@ func (b *Layerwise) Run(ctx context.Context) (_ *LayerwiseReport, err error) {
 		}},
 	}
 	if d.shared != nil {
-		things = append(things, d.threadsThing(),
-			thing{key: "layerwise-shm", name: "into shared memory, client.GetLayersInto", limit: "memory-threads", pid: b.Target.PID, run: d.agg})
+		limits := d.limitThings()
+		into := thing{key: "layerwise-shm", name: "into shared memory, client.GetLayersInto", limit: limits[len(limits)-1].key, pid: b.Target.PID, run: d.agg}
+		if d.fabric != nil {
+			into.key, into.name = "layerwise-fabric", "over "+b.Fabric.Provider+", client.GetLayersInto"
+		}
+		things = append(append(things, limits...), into)
 	}
 	// The first two are what the table compares with.
 	things = append(things[:2], slices.DeleteFunc(things[2:], func(t thing) bool { return slices.Contains(b.Skip, t.key) })...)
@@ -130,11 +138,15 @@ func (b *Layerwise) checkAll(ctx context.Context, things []thing, dst []byte) er
 	bar := b.Progress("checking every byte", int64(len(things)))
 	defer bar.Done()
 	for _, t := range things {
-		clear(dst) // nothing left of the thing before may pass for this one's
+		mem := dst
+		if t.mem != nil {
+			mem = t.mem
+		}
+		clear(mem) // nothing left of the thing before may pass for this one's
 		if _, err := t.run(ctx, dst); err != nil {
 			return fmt.Errorf("%s: %w", t.name, err)
 		}
-		if err := b.verify(dst, t.chunkMajor); err != nil {
+		if err := b.verify(mem, t.chunkMajor); err != nil {
 			return fmt.Errorf("%s: %w", t.name, err)
 		}
 		bar.Add(1)
@@ -156,7 +168,9 @@ func (b *Layerwise) measure(ctx context.Context, things []thing, dst []byte) ([]
 			if err != nil {
 				return nil, fmt.Errorf("%s, round %d: %w", things[i].name, r, err)
 			}
-			s.Client, s.Server = cpu.stop()
+			if client, server := cpu.stop(); s.Client == 0 { // else it knows better
+				s.Client, s.Server = client, server
+			}
 			samples[i] = append(samples[i], s)
 			bar.Add(1)
 		}
@@ -205,7 +219,8 @@ func (b *Layerwise) validate() error {
 
 func (b *Layerwise) clients() (*client.Client, *minio.Client, error) {
 	t := b.Target
-	c, err := client.New(client.Config{Endpoint: t.Endpoint, AccessKey: t.AccessKey, SecretKey: t.SecretKey, Bucket: t.Bucket})
+	c, err := client.New(client.Config{Endpoint: t.Endpoint, AccessKey: t.AccessKey, SecretKey: t.SecretKey, Bucket: t.Bucket,
+		MemoryProvider: fabric.WireName(b.Fabric.Provider), FabricNode: b.Fabric.Node})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -41,7 +41,7 @@ const (
 
 // Run runs it all, as Layerwise does.
 func (b *Paths) Run(ctx context.Context) (_ *PathsReport, err error) {
-	b.Shm = true
+	b.Shm = b.Fabric.Provider == ""
 	if err := b.validate(); err != nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func (b *Paths) Run(ctx context.Context) (_ *PathsReport, err error) {
 	defer func() { err = errors.Join(err, d.close()) }()
 	r := &PathsReport{Command: b.Command, Machine: ThisMachine(), Geometry: b.Geometry, PayloadBytes: b.Payload(),
 		Rounds: b.Rounds, Concurrency: b.Concurrency}
-	things := d.paths()
+	things := d.overFabric(d.paths())
 	samples, err := b.rounds(ctx, things, d.dst)
 	if err != nil {
 		return nil, err
@@ -78,13 +78,16 @@ func (b *Paths) Run(ctx context.Context) (_ *PathsReport, err error) {
 		if err := d.restart(ctx, b.Restart, size); err != nil {
 			return nil, fmt.Errorf("aggregation size %s: %w", byteSize(size), err)
 		}
-		things := []thing{d.threadsThing(), d.aggThing()}
+		if d.fabric != nil {
+			d.fabric.cfg.WriteBytes = int(size)
+		}
+		things := d.overFabric([]thing{d.threadsThing(), d.aggThing()})
 		samples, err := b.rounds(ctx, things, d.dst)
 		if err != nil {
 			return nil, fmt.Errorf("aggregation size %s: %w", byteSize(size), err)
 		}
 		r.Sweep = append(r.Sweep, SweepReport{AggBytes: size, Slices: gathered(size, b.Geometry, runtime.NumCPU()),
-			ThingReport: withLimit(things, samples, 1, r.PayloadBytes)})
+			ThingReport: withLimit(things, samples, len(things)-1, r.PayloadBytes)})
 	}
 	return r, nil
 }

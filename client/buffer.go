@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"sync"
@@ -24,7 +25,8 @@ type Buffer struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
-	slots chan int // free
+	slots chan int      // free
+	doubt chan struct{} // the store is to be asked whether it knows the handle
 	mu    sync.Mutex
 	gens  [registry.Slots]int64 // generations used of each slot
 	ended bool
@@ -49,7 +51,7 @@ func (c *Client) Register(ctx context.Context, n int64) (*Buffer, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Buffer{c: c, mem: mem, n: n, handle: a.Handle, slots: make(chan int, registry.Slots)}
+	b := &Buffer{c: c, mem: mem, n: n, handle: a.Handle, slots: make(chan int, registry.Slots), doubt: make(chan struct{}, 1)}
 	for s := range registry.Slots {
 		b.slots <- s
 	}
@@ -72,13 +74,15 @@ func readJSON(resp *http.Response, v any) error {
 	return nil
 }
 
-// renew keeps the handle of an idle buffer alive.
+// renew keeps the handle of an idle buffer alive, and takes the memory back when
+// the store no longer knows it or cannot be asked for as long as handles live.
 func (b *Buffer) renew(expires time.Duration) {
 	if expires <= 0 {
 		return
 	}
 	t := time.NewTicker(max(expires/3, time.Second))
 	defer t.Stop()
+	last := time.Now()
 	for {
 		select {
 		case <-b.ctx.Done():
@@ -86,9 +90,31 @@ func (b *Buffer) renew(expires time.Duration) {
 		case <-b.mem.Gone():
 			return
 		case <-t.C:
-			if err := b.c.kvRegister(b.ctx, &descriptor.Register{Handle: b.handle}, new(descriptor.Registered)); err != nil && b.ctx.Err() == nil {
-				b.c.log.WarnContext(b.ctx, "renewing registered memory", "error", err)
-			}
+		case <-b.doubt:
+		}
+		err := b.c.kvRegister(b.ctx, &descriptor.Register{Handle: b.handle}, new(descriptor.Registered))
+		if err == nil {
+			last = time.Now()
+			continue
+		}
+		if b.ctx.Err() != nil {
+			return
+		}
+		b.c.log.WarnContext(b.ctx, "renewing registered memory", "error", err)
+		var e *Error
+		if errors.As(err, &e) && e.Field == "handle" || time.Since(last) > expires {
+			b.mem.Withdraw(letGo)
+			return
+		}
+	}
+}
+
+// refused notes that the store has refused the handle: it may know it no more.
+func (b *Buffer) refused(e *Error) {
+	if e.Field == "rdma_target.handle" {
+		select {
+		case b.doubt <- struct{}{}:
+		default: // it is being asked
 		}
 	}
 }
@@ -100,6 +126,13 @@ func (b *Buffer) Bytes() []byte { return b.mem.Bytes()[:b.n:b.n] }
 // Lost is closed when the store no longer holds the memory: it has ended, the
 // registration expired, or a transfer was given up without an answer. Nobody
 // else writes to it any more. Transfers into a lost buffer fail.
+//
+// Shared memory shows the end of a store at once. Over a fabric a transfer shows
+// it, which fails when its connection does and at the latest after
+// Config.HeaderTimeout, or the handle's renewal: a buffer that nobody uses is lost
+// when no answer came for as long as a handle lives. A store that hangs cannot be
+// made to let go; this side then closes the region and its endpoint, after which
+// the device refuses whatever is written.
 func (b *Buffer) Lost() <-chan struct{} { return b.mem.Gone() }
 
 // Close ends the transfers under way, withdraws the memory and unmaps it.

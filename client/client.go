@@ -82,6 +82,15 @@ type Config struct {
 	// ShmSocket is where the store's socket for shared memory is seen from
 	// here; default: where the store says it is.
 	ShmSocket string
+	// FabricInterface is the network interface by whose device a store on
+	// another host writes to registered memory, and FabricNode the device's
+	// address in place of it; default: the provider chooses. They need a build
+	// with the tag fabric (cgo, libfabric).
+	FabricInterface, FabricNode string
+	// MemoryProvider is the one provider that registered memory may use, as
+	// the store calls it: "shm", "verbs;ofi_rxm", "efa", "tcp;ofi_rxm". Default:
+	// the first of the store's that works from here.
+	MemoryProvider string
 
 	Logger *slog.Logger // default: none
 

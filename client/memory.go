@@ -49,7 +49,7 @@ const over = -1
 type openFunc func(c *Client, p descriptor.Provider, n int64) (memory, error)
 
 // transports are those that a client has.
-var transports = []openFunc{openShm}
+var transports = []openFunc{openShm, openFabric}
 
 var (
 	errAnother = errors.New("unknown to this client")
@@ -75,6 +75,10 @@ func (c *Client) register(ctx context.Context, n int64) (memory, *descriptor.Reg
 	}
 	none := &Error{Code: "NotImplemented", Field: "provider", Message: "the store takes no memory", Matched: -1}
 	for _, p := range offered.Providers {
+		if c.cfg.MemoryProvider != "" && c.cfg.MemoryProvider != p.Provider {
+			none.Message = "the store does not offer " + c.cfg.MemoryProvider
+			continue
+		}
 		m, err := c.openMemory(p, n)
 		if err == nil {
 			var a *descriptor.Registered

@@ -146,13 +146,21 @@ func (c *Client) move(ctx context.Context, k call, t descriptor.ObjectTarget, b 
 		case err != nil:
 			e = networkError(err)
 		case resp.StatusCode/100 == 2:
-			return moved(resp, k.key)
+			r, err := moved(resp, k.key)
+			if err == nil && k.method == http.MethodGet {
+				if e := b.arrived(t.Tag); e != nil {
+					reusable = false
+					return nil, e
+				}
+			}
+			return r, err
 		default:
 			e, wait = answerError(resp), retryAfter(resp)
 		}
 		if e.Key == "" {
 			e.Key = k.key
 		}
+		b.refused(e)
 		// Without an answer, or with one to the same request that net/http
 		// sent twice, the store may be at it still.
 		if err != nil || e.Field == "rdma_target.tag" {

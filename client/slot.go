@@ -1,6 +1,9 @@
 package client
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 func errClosedBuffer() *Error {
 	return &Error{Code: "Closed", Message: "the buffer is closed", Matched: -1}
@@ -49,6 +52,22 @@ func (b *Buffer) use(ctx context.Context) (_ context.Context, slot int, done fun
 		}
 		b.work.Done()
 	}, nil
+}
+
+// settling bounds how long what a store has sent, as it says, may be on its way.
+const settling = 10 * time.Second
+
+// arrived waits, after the store has said that a delivery into memory is over,
+// for the transport to say so too: an answer may overtake the last bytes. If
+// they do not come, the memory is withdrawn.
+func (b *Buffer) arrived(tag int64) *Error {
+	for end := time.Now().Add(settling); time.Now().Before(end) && !b.lost(); {
+		if b.mem.Wait(tag, over, waitSlice) {
+			return nil
+		}
+	}
+	b.mem.Withdraw(letGo)
+	return &Error{Code: "Memory", Message: "the store has sent what has not arrived", Matched: -1}
 }
 
 // lost reports whether the store holds the memory no more.

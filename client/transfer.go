@@ -88,9 +88,13 @@ func (t *Transfer) run(ctx context.Context) bool {
 		var e *Error
 		answered, wait, e = t.send(ctx, tag)
 		if e == nil {
-			break
+			if e = t.b.arrived(tag); e == nil {
+				break
+			}
+			answered = false
 		}
 		t.err = e
+		t.b.refused(e)
 		if !answered || e.StatusCode != http.StatusServiceUnavailable || e.LayersReady > 0 || !t.b.c.again(ctx, attempt, e, wait) {
 			break
 		}

@@ -226,6 +226,10 @@ func (y *Delivery) deliver(ctx context.Context, sink transport.Sink, place *agg.
 		r.Err = y.run(ctx, sink, &r)
 	} else {
 		res, r.Err = y.runAnyOrder(ctx, sink, place)
+		// Bytes may be under way still, and arrive or not.
+		if err := sink.Close(); r.Err == nil {
+			r.Err = err
+		}
 		if r.Bytes, r.Layers = res.Bytes, len(res.Layers); r.Layers > 0 {
 			r.FirstLayer = res.Layers[0]
 		}

@@ -66,6 +66,9 @@ func (d *Deliverer) WriteObject(ctx context.Context, obj storage.Object, off, n 
 	if err == nil {
 		err = sink.LayerReady(0)
 	}
+	if e := sink.Close(); err == nil {
+		err = e // bytes under way have not arrived
+	}
 	r := Report{Mode: descriptor.Mode(path), Err: err, Total: d.cfg.Now().Sub(start)}
 	if err == nil {
 		r.Bytes = n

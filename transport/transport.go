@@ -40,7 +40,9 @@ type Sink interface {
 	// of later layers may be lent meanwhile.
 	LayerReady(layer int) error
 	// Close ends the delivery, whole or not, and releases the sink's memory.
-	// No other call may run. It may be called more than once.
+	// No other call may run. It may be called more than once. The first one's
+	// error is that of bytes committed before, on their way still, that did not
+	// reach the client.
 	Close() error
 }
 

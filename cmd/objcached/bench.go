@@ -20,6 +20,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/objcached/objcached/bench"
+	"github.com/objcached/objcached/transport/fabric"
 )
 
 func init() { commands = append(commands, newBenchCmd) }
@@ -42,6 +43,7 @@ type benchFlags struct {
 	keep   bool
 	serve  []string
 	shm    bool // the store that is started takes shared memory
+	fabric bench.Fabric
 }
 
 func (f *benchFlags) add(fs *pflag.FlagSet) {
@@ -63,6 +65,27 @@ func (f *benchFlags) addOwn(fs *pflag.FlagSet) {
 	fs.StringVar(&f.json, "json", "", `write the report as JSON to this file, "-" for standard output in place of the table`)
 	fs.BoolVar(&f.keep, "keep", false, "leave the store's directory, or the chunks in --bucket, behind")
 	fs.StringArrayVar(&f.serve, "serve-flag", nil, "one more flag for the store that is started, like --serve-flag=--verify=off; may be repeated")
+}
+
+// addTransport defines --transport and what belongs to it.
+func (f *benchFlags) addTransport(fs *pflag.FlagSet, value, usage string) *string {
+	fs.StringVar(&f.fabric.Provider, "fabric-provider", "tcp;ofi_rxm", "with --transport fabric: the libfabric provider")
+	fs.StringVar(&f.fabric.Node, "fabric-node", "127.0.0.1", "with --transport fabric: address of the device")
+	return fs.String("transport", value, usage)
+}
+
+// setTransport sets what the store is started with.
+func (f *benchFlags) setTransport(name string, known ...string) error {
+	if !slices.Contains(known, name) {
+		return fmt.Errorf("--transport %q: it is one of %s", name, strings.Join(known, ", "))
+	}
+	f.shm = name == "shm"
+	if name != "fabric" {
+		f.fabric = bench.Fabric{}
+	} else if !fabric.Built {
+		return fabric.ErrNotBuilt
+	}
+	return nil
 }
 
 // session is what one benchmark works in.
@@ -111,6 +134,9 @@ func (s *session) start(ctx context.Context, f *benchFlags, more ...string) erro
 	args := append([]string{"serve", "--listen", "127.0.0.1:0", "--admin-listen", "", "--data", filepath.Join(s.dir, "store")}, f.serve...)
 	if f.shm {
 		args = append(args, "--shm-listen", filepath.Join(s.dir, "shm.sock"))
+	}
+	if f.fabric.Provider != "" {
+		args = append(args, "--fabric-provider", f.fabric.Provider, "--fabric-node", f.fabric.Node)
 	}
 	p, err := bench.StartProcess(ctx, s.log, []string{
 		"OBJCACHED_ACCESS_KEY=" + f.target.AccessKey, "OBJCACHED_SECRET_KEY=" + f.target.SecretKey,

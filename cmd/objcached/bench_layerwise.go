@@ -13,7 +13,7 @@ func newBenchLayerwiseCmd() *cobra.Command {
 	var f benchFlags
 	b := bench.Layerwise{StartBare: startBare, Progress: progress}
 	slice := size(64 << 10)
-	var transport, shapes string
+	var shapes string
 	cmd := &cobra.Command{
 		Use:   "layerwise",
 		Short: "Get one prefix in five ways and compare them",
@@ -30,6 +30,12 @@ With --transport shm two more:
   the bare limit of it         pread and CRC32C by as many threads as there are cores
   into shared memory           one layerwise GET into a registered buffer
 
+With --transport fabric three more; the client needs twice the memory then:
+
+  the bare loop over it        pread into registered memory and fi_writedata of it, by another process
+  the bare limit of it         the same with CRC32C
+  over the fabric              one layerwise GET into a registered buffer
+
 With --shapes the prefixes of ObjectCache's tables are measured one after the
 other, in place of --chunks, --layers and --slice.
 
@@ -45,17 +51,14 @@ time per GB of both processes.`,
 	fs.Var(&slice, "slice", "bytes of one layer of one chunk, S")
 	fs.IntVar(&b.Rounds, "rounds", 9, "rounds; medians are reported")
 	fs.IntVar(&b.Concurrency, "concurrency", 4, "plain GETs under way at a time")
-	fs.StringVar(&transport, "transport", "stream", "stream (response bodies), or shm to measure shared memory beside them; the store must be on this host")
+	transport := f.addTransport(fs, "stream", "stream (response bodies), or beside them shm (shared memory; the store must be on this host) or fabric (libfabric)")
 	fs.StringVar(&shapes, "shapes", "", "shapes to measure in one go: all, or some of n224-s16k, n224-s64k, n3584-s16k, n3584-s64k, n14-s1m")
 	fs.StringSliceVar(&b.Skip, "skip", nil, "rows to leave out: layerwise, whole, ranged")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
-		switch transport {
-		case "stream":
-		case "shm":
-			b.Shm, f.shm = true, true
-		default:
-			return fmt.Errorf("--transport %q: it is stream or shm", transport)
+		if err := f.setTransport(*transport, "stream", "shm", "fabric"); err != nil {
+			return err
 		}
+		b.Shm, b.Fabric = f.shm, f.fabric
 		var set []bench.Shape
 		if shapes != "" {
 			if set, err = bench.ParseShapes(shapes); err != nil {

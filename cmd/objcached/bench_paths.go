@@ -14,7 +14,6 @@ func newBenchPathsCmd() *cobra.Command {
 	var f benchFlags
 	b := bench.Paths{Layerwise: bench.Layerwise{StartBare: startBare, Progress: progress}}
 	slice := size(64 << 10)
-	var transport string
 	var sweep []string
 	cmd := &cobra.Command{
 		Use:   "paths",
@@ -47,11 +46,12 @@ N*L*S bytes of memory, the disk twice that.`,
 	fs.IntVar(&b.Concurrency, "concurrency", 8, "requests for single objects under way at a time")
 	fs.BoolVar(&b.Puts, "puts", true, "also store the chunks, by S3TCP, S3RDMA Buffer and S3RDMA Direct")
 	fs.StringSliceVar(&sweep, "sweep", []string{"512KiB", "1MiB", "2MiB", "4MiB", "8MiB"}, "aggregation sizes; empty for none")
-	fs.StringVar(&transport, "transport", "shm", "shm: memory shared on this host")
+	transport := f.addTransport(fs, "shm", "shm (memory shared on this host) or fabric (libfabric)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
-		if transport != "shm" {
-			return fmt.Errorf("--transport %q: it is shm", transport)
+		if err := f.setTransport(*transport, "shm", "fabric"); err != nil {
+			return err
 		}
+		b.Fabric = f.fabric
 		for _, v := range sweep {
 			var n size
 			if err := n.Set(v); err != nil {
@@ -59,7 +59,6 @@ N*L*S bytes of memory, the disk twice that.`,
 			}
 			b.Sweep = append(b.Sweep, int64(n))
 		}
-		f.shm = true
 		s, err := f.open(cmd.Context())
 		if err != nil {
 			return err

@@ -26,8 +26,8 @@ const (
 
 type serveFlags struct {
 	server.Options
-	capacity, volumeSize, scrubRate, threshold, shmBytes, aggSize size
-	verify, logFormat, logLevel, profile                          string
+	capacity, volumeSize, scrubRate, threshold, shmBytes, aggSize, fabricBuffers size
+	verify, logFormat, logLevel, profile                                         string
 }
 
 func serveCommand() *cobra.Command { return new(serveFlags).command() }
@@ -75,6 +75,10 @@ finish and closes the store; a second signal ends the program at once.`,
   # Layers straight into the memory of clients on this host
   objcached serve --data ./data --shm-listen /run/objcached/shm.sock
 
+  # Layers into the memory of clients on other hosts, by RDMA (make build-fabric)
+  objcached serve --data /srv/kv --listen 0.0.0.0:9000 --fabric-provider 'verbs;ofi_rxm' \
+      --fabric-interface ens1f0
+
   # KV deliveries share 10 Gbps so that prefills wait least
   objcached serve --data ./data --link-rate 10Gbps --policy ttft-opt
 
@@ -121,7 +125,11 @@ finish and closes the store; a second signal ends the program at once.`,
 	fl.DurationVar(&f.Epoch, "epoch", 50*time.Millisecond, "how long rates hold; ttft-opt also plans at every arrival, first layer and finish")
 	fl.StringVar(&f.profile, "profile", "", "file that objcached calibrate wrote: mode threshold and margin, unless their flags are given, curves, and compute windows of requests that do not say theirs")
 	fl.StringVar(&f.ShmListen, "shm-listen", "", "path of a Unix socket, made with mode 0600, at which clients on this host hand over memory for layers to be put into; empty for none")
-	fl.Var(&f.shmBytes, "shm-bytes", "most memory that clients may hand over (default half of the machine's)")
+	fl.Var(&f.shmBytes, "shm-bytes", "most memory that clients may hand over or register, on all ways together (default half of the machine's)")
+	fl.StringVar(&f.Fabric.Provider, "fabric-provider", "", "libfabric provider by which layers go into the memory of clients on other hosts: 'verbs;ofi_rxm' (RoCE, InfiniBand), efa (AWS), 'tcp;ofi_rxm' (any network, without RDMA), shm; empty for none. Needs a binary of make build-fabric")
+	fl.StringVar(&f.Fabric.Interface, "fabric-interface", "", "network interface whose device is used, like ens1f0; objcached doctor lists them (default: the fastest with an RDMA device, for verbs; else the provider chooses)")
+	fl.StringVar(&f.Fabric.Node, "fabric-node", "", "address of the device to use, in place of --fabric-interface")
+	fl.Var(&f.fabricBuffers, "fabric-buffers", "memory registered with the device for data on its way, all deliveries together; pieces of it are as large as --agg-size, or 1MiB (default 64MiB)")
 	fl.Var(&f.capacity, "capacity", "most that the store may take (default: 90 % of what is free)")
 	fl.Var(&f.volumeSize, "volume-size", "size of new volume files (default: chosen by the store)")
 	fl.IntVar(&f.MaxConnections, "max-connections", 0, "connections open; others are closed (default: 8192, or half of the descriptors of the process if that is less)")
@@ -162,6 +170,10 @@ func (f *serveFlags) finish(log io.Writer) (err error) {
 	f.Capacity, f.VolumeSize = int64(f.capacity), int64(f.volumeSize)
 	f.ScrubRate, f.ModeThreshold = int64(f.scrubRate), int64(f.threshold)
 	f.ShmBytes, f.AggSize = int64(f.shmBytes), int64(f.aggSize)
+	f.FabricBytes = int64(f.fabricBuffers)
+	if err := f.checkFabric(); err != nil {
+		return err
+	}
 	if f.Options.Verify, err = verifyMode(f.verify); err != nil {
 		return err
 	}
@@ -180,6 +192,18 @@ func (f *serveFlags) finish(log io.Writer) (err error) {
 	f.RootAccessKey, f.RootSecretKey = os.Getenv(envAccessKey), os.Getenv(envSecretKey)
 	if (f.RootAccessKey == "") != (f.RootSecretKey == "") {
 		return fmt.Errorf("%s and %s go together", envAccessKey, envSecretKey)
+	}
+	return nil
+}
+
+// checkFabric refuses flags that would do nothing.
+func (f *serveFlags) checkFabric() error {
+	c := &f.Fabric
+	switch {
+	case c.Provider == "" && (c.Interface != "" || c.Node != "" || f.FabricBytes != 0):
+		return errors.New("--fabric-interface, --fabric-node and --fabric-buffers go with --fabric-provider")
+	case c.Interface != "" && c.Node != "":
+		return errors.New("--fabric-interface and --fabric-node are two ways to say the same: give one")
 	}
 	return nil
 }

@@ -61,7 +61,7 @@ var rules = map[string]rule{
 
 	"client":            {own: []string{"descriptor", "transport/...", "internal/lowwater"}, why: "users import it; the server must not come along"},
 	"client/clienttest": {why: "a store for tests that knows only the wire, and shares no code with either side"},
-	"bench":             {own: []string{"client", "descriptor", "checksum", "internal/lowwater", "bwsched", "bwsched/sim", "bwsched/profile"}, why: "measures through the client, as a user does, beside what the model predicts"},
+	"bench":             {own: []string{"client", "descriptor", "checksum", "internal/lowwater", "transport/fabric", "bwsched", "bwsched/sim", "bwsched/profile"}, why: "measures through the client, as a user does, beside what the model predicts and the fabric's own bare loop"},
 
 	"conformance": {own: []string{"client", "descriptor", "internal/serverproc"}, blackBox: true, why: "black box: knows only the wire"},
 	"e2e":         {own: []string{"client", "descriptor", "internal/serverproc"}, blackBox: true, why: "black box: knows only the binary"},

@@ -12,7 +12,9 @@ import (
 // it: one tensor [2][blocks][16 tokens][heads][dim] for each layer, and a block
 // table for each sequence. Chunks of 64 tokens must land in it so that the
 // engine, which knows nothing of chunks, finds each token by its table.
-func TestServingEngineBlocks(t *testing.T) {
+func TestServingEngineBlocks(t *testing.T) { everyWay(t, testServingEngineBlocks) }
+
+func testServingEngineBlocks(t *testing.T, w way) {
 	const (
 		layers, tokensPerBlock, tokensPerChunk = 4, 16, 64
 		tokenBytes                             = 8 * 32 * 2 // heads * dim * 2 bytes, of one plane
@@ -22,7 +24,7 @@ func TestServingEngineBlocks(t *testing.T) {
 		tensorBytes                            = 2*planeBytes + 192 // and what the allocator leaves between
 		slice                                  = 2 * tokensPerChunk * tokenBytes
 	)
-	_, c, _ := startShm(t, 1, 10)
+	_, c, _ := w.start(t, 1, 10)
 
 	// What a token's K or V is in a layer, word by word.
 	word := func(layer, plane, token, i int) uint64 {

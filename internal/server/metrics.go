@@ -6,6 +6,7 @@ import (
 
 	"github.com/objcached/objcached/deliver"
 	"github.com/objcached/objcached/storage/object"
+	"github.com/objcached/objcached/transport/fabric"
 	"github.com/objcached/objcached/transport/registry"
 )
 
@@ -40,6 +41,21 @@ func registerMemory(reg prometheus.Registerer, stats func() registry.Stats) {
 	gauge("registrations", "Registrations of clients' memory.", func(s registry.Stats) int64 { return int64(s.Registrations) })
 	gauge("pending", "Registrations that are not confirmed yet.", func(s registry.Stats) int64 { return int64(s.Pending) })
 	gauge("transfers", "Deliveries into clients' memory under way.", func(s registry.Stats) int64 { return int64(s.Transfers) })
+}
+
+// registerFabric exposes what delivery over libfabric holds.
+func registerFabric(reg prometheus.Registerer, stats func() fabric.Stats) {
+	f := promauto.With(reg)
+	gauge := func(name, help string, value func(fabric.Stats) int64) {
+		f.NewGaugeFunc(prometheus.GaugeOpts{Name: "objcached_fabric_" + name, Help: help},
+			func() float64 { return float64(value(stats())) })
+	}
+	gauge("buffers", "Staging buffers.", func(s fabric.Stats) int64 { return int64(s.Buffers) })
+	gauge("buffer_bytes", "Bytes of one staging buffer.", func(s fabric.Stats) int64 { return int64(s.BufferBytes) })
+	gauge("buffers_free", "Staging buffers that nobody holds.", func(s fabric.Stats) int64 { return int64(s.Free) })
+	gauge("buffers_waiting", "Deliveries' workers that wait for a staging buffer.", func(s fabric.Stats) int64 { return int64(s.Waiting) })
+	gauge("clients", "Clients whose memory is reached.", func(s fabric.Stats) int64 { return int64(s.Remotes) })
+	gauge("writes", "Writes queued or under way.", func(s fabric.Stats) int64 { return int64(s.Writes) })
 }
 
 // registerConns exposes the connections of a listener.

@@ -50,8 +50,10 @@ func code(err error) string {
 // TestObjectsOverMemory stores objects from memory and gets them and ranges of
 // them back into it, on every path, and checks every byte and its surroundings
 // against plain HTTP and the generator.
-func TestObjectsOverMemory(t *testing.T) {
-	r, c, _ := startShm(t, 1, 10)
+func TestObjectsOverMemory(t *testing.T) { everyWay(t, testObjectsOverMemory) }
+
+func testObjectsOverMemory(t *testing.T, w way) {
+	r, c, _ := w.start(t, 1, 10)
 	buf, err := c.Register(t.Context(), 12<<20)
 	if err != nil {
 		t.Fatal(err)
@@ -123,8 +125,10 @@ func TestObjectsOverMemory(t *testing.T) {
 
 // TestObjectOverMemoryErrors: each error has its code or field, and none takes
 // the buffer's slots with it.
-func TestObjectOverMemoryErrors(t *testing.T) {
-	r, c, _ := startShm(t, 1, 1000)
+func TestObjectOverMemoryErrors(t *testing.T) { everyWay(t, testObjectOverMemoryErrors) }
+
+func testObjectOverMemoryErrors(t *testing.T, w way) {
+	r, c, _ := w.start(t, 1, 1000)
 	buf, err := c.Register(t.Context(), 8192)
 	if err != nil {
 		t.Fatal(err)
@@ -202,9 +206,11 @@ func sendTarget(t *testing.T, r *running, method, key, access, secret, hash stri
 
 // TestObjectTargetIsACapability speaks the wire itself: what is not the
 // caller's own is refused by name before a byte moves.
-func TestObjectTargetIsACapability(t *testing.T) {
-	r, c, keys := startShm(t, 1, 4000)
-	handle, mem := rawRegister(t, r, rootKey, rootSecret, 8192)
+func TestObjectTargetIsACapability(t *testing.T) { everyWay(t, testObjectTargetIsACapability) }
+
+func testObjectTargetIsACapability(t *testing.T, w way) {
+	r, c, keys := w.start(t, 1, 4000)
+	handle, mem := w.register(t, r, rootKey, rootSecret, 8192)
 	send := func(method, access, secret, hash string, unsigned bool, f string) (int, string) {
 		t.Helper()
 		status, body, _ := sendTarget(t, r, method, keys[0], access, secret, hash, unsigned, f)
@@ -264,10 +270,12 @@ func TestObjectTargetIsACapability(t *testing.T) {
 
 // TestPutWhileItChanges: what is stored is what was summed, however the client
 // meddles with its memory meanwhile.
-func TestPutWhileItChanges(t *testing.T) {
-	r, c, _ := startShm(t, 1, 10)
+func TestPutWhileItChanges(t *testing.T) { everyWay(t, testPutWhileItChanges) }
+
+func testPutWhileItChanges(t *testing.T, w way) {
+	r, c, _ := w.start(t, 1, 10)
 	// A hostile client sends no sum of its own.
-	handle, m := rawRegister(t, r, rootKey, rootSecret, 3<<20)
+	handle, m := w.register(t, r, rootKey, rootSecret, 3<<20)
 	mem := m.Bytes()
 	stop := make(chan struct{})
 	var meddling sync.WaitGroup
@@ -300,8 +308,10 @@ func TestPutWhileItChanges(t *testing.T) {
 
 // TestObjectsGivenUp cancels transfers at any time: the call returns, and the
 // buffer works on or is lost.
-func TestObjectsGivenUp(t *testing.T) {
-	r, c, keys := startShm(t, 1, 8<<20)
+func TestObjectsGivenUp(t *testing.T) { everyWay(t, testObjectsGivenUp) }
+
+func testObjectsGivenUp(t *testing.T, w way) {
+	r, c, keys := w.start(t, 1, 8<<20)
 	given := 0
 	var buf *kv.Buffer
 	for i := range 40 {
@@ -352,7 +362,9 @@ func TestObjectsGivenUp(t *testing.T) {
 			t.Errorf("after all that: %v", err)
 		}
 		r.end(t) // with the buffer registered
-		<-buf.Lost()
+		if w.notices {
+			<-buf.Lost()
+		}
 		if _, err := c.GetObjectInto(t.Context(), kv.ObjectRequest{Key: keys[0]}, buf); err == nil {
 			t.Error("an object came from a server that has ended")
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/objcached/objcached/storage"
 	"github.com/objcached/objcached/storage/local"
 	"github.com/objcached/objcached/tenant"
+	"github.com/objcached/objcached/transport/fabric"
 	"github.com/objcached/objcached/transport/registry"
 	"github.com/objcached/objcached/transport/shm"
 )
@@ -66,6 +67,10 @@ type Options struct {
 	// 0: half of the machine's.
 	ShmListen string
 	ShmBytes  int64
+	// Fabric reaches memory on other hosts by libfabric; none if it has no Provider.
+	// FabricBytes is the staging memory; 0: 64 MiB.
+	Fabric      fabric.Config
+	FabricBytes int64
 	// Transports reach clients' memory too; clients prefer the first.
 	Transports []OpenTransport
 	Profile    bool
@@ -123,6 +128,10 @@ func Open(ctx context.Context, o Options, notices io.Writer) (_ *Server, err err
 	transports := o.Transports
 	if o.ShmListen != "" { // first: where it can be had, nothing is faster
 		transports = append([]OpenTransport{openShm(o.ShmListen)}, transports...)
+	}
+	if o.Fabric.Provider != "" {
+		cfg := fabricConfig(o.Fabric, o.AggSize, o.FabricBytes)
+		transports = append(transports, openFabric(cfg, func(stats func() fabric.Stats) { registerFabric(reg, stats) }))
 	}
 	var mem gateway.Memory
 	var memCloser io.Closer

@@ -37,8 +37,35 @@ func hexSHA256(s string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// rawRegister registers memory by hand and returns its handle.
-func rawRegister(t *testing.T, r *running, access, secret string, n int64) (string, *shm.Memory) {
+// register registers memory by hand and returns its handle.
+func (w way) register(t *testing.T, r *running, access, secret string, n int64) (string, handMemory) {
+	t.Helper()
+	m := w.memory(t, n)
+	send := func(body string) string {
+		t.Helper()
+		status, answer, _ := ask(t, r.url, access, secret, "/?kv-register=", body, true)
+		if status != 200 {
+			t.Fatalf("%d %s", status, answer)
+		}
+		return answer
+	}
+	var a struct{ ID, Handle string }
+	named := send(m.name())
+	if err := json.Unmarshal([]byte(named), &a); err != nil {
+		t.Fatal(err)
+	}
+	m.attach(t, named)
+	if err := json.Unmarshal([]byte(send(fmt.Sprintf(`{"id":%q,"nonce":%q}`, a.ID, base64.RawURLEncoding.EncodeToString(m.Nonce())))), &a); err != nil {
+		t.Fatal(err)
+	}
+	clear(m.Bytes())
+	return a.Handle, m
+}
+
+// handShm is shared memory by hand.
+type handShm struct{ *shm.Memory }
+
+func newHandShm(t *testing.T, n int64) handMemory {
 	t.Helper()
 	m, err := shm.NewMemory(n)
 	if err != nil {
@@ -49,22 +76,20 @@ func rawRegister(t *testing.T, r *running, access, secret string, n int64) (stri
 			t.Error(err)
 		}
 	})
-	var a struct{ ID, Socket, Handle string }
-	send := func(body string) {
-		t.Helper()
-		status, answer, _ := ask(t, r.url, access, secret, "/?kv-register=", body, true)
-		if status != 200 {
-			t.Fatalf("%d %s", status, answer)
-		}
-		if err := json.Unmarshal([]byte(answer), &a); err != nil {
-			t.Fatal(err)
-		}
+	return handShm{m}
+}
+
+func (m handShm) name() string { return fmt.Sprintf(`{"provider":"shm","length":%d}`, len(m.Bytes())) }
+
+func (m handShm) secrets() []string { return nil }
+
+func (m handShm) attach(t *testing.T, answer string) {
+	t.Helper()
+	var a struct{ ID, Socket string }
+	if err := json.Unmarshal([]byte(answer), &a); err != nil {
+		t.Fatal(err)
 	}
-	send(fmt.Sprintf(`{"provider":"shm","length":%d}`, n))
 	if err := m.Offer(t.Context(), a.Socket, a.ID); err != nil {
 		t.Fatal(err)
 	}
-	send(fmt.Sprintf(`{"id":%q,"nonce":%q}`, a.ID, base64.RawURLEncoding.EncodeToString(m.Nonce())))
-	clear(m.Bytes())
-	return a.Handle, m
 }

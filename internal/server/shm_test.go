@@ -6,12 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -20,7 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/signer"
 
 	kv "github.com/objcached/objcached/client"
@@ -56,33 +53,12 @@ func content(key string, size int64) []byte {
 
 func kvClient(t testing.TB, url, access, secret string) *kv.Client {
 	t.Helper()
-	c, err := kv.New(kv.Config{Endpoint: url, AccessKey: access, SecretKey: secret, Bucket: "kvs"})
+	c, err := kv.New(kv.Config{Endpoint: url, AccessKey: access, SecretKey: secret, Bucket: "kvs", FabricNode: "127.0.0.1"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
 	return c
-}
-
-// startShm is a server with a socket, a bucket and n chunks of size bytes.
-func startShm(t *testing.T, n int, size int64) (*running, *kv.Client, []string) {
-	t.Helper()
-	dir := t.TempDir()
-	creds := filepath.Join(dir, "users.yaml")
-	if err := os.WriteFile(creds, []byte(`users:
-  - {name: other, tenant: other, access_key: OTHERKEY, secret_key: "the secret of other", buckets: ["*"]}
-`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	logged := new(logBuffer)
-	r := start(t, Options{Dir: filepath.Join(dir, "store"), ShmListen: filepath.Join(dir, "shm.sock"), Credentials: creds, ShmBytes: 64 << 20, MaxRequests: 64,
-		Logger: slog.New(slog.NewTextHandler(logged, &slog.HandlerOptions{Level: slog.LevelDebug}))})
-	r.log = logged
-	c := kvClient(t, r.url, rootKey, rootSecret)
-	if err := c.S3().MakeBucket(t.Context(), "kvs", minio.MakeBucketOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	return r, c, put(t, c, n, size)
 }
 
 func put(t *testing.T, c *kv.Client, n int, size int64) []string {
@@ -113,8 +89,10 @@ func slice(req *kv.GetRequest, j, l int) []byte {
 // TestLayersIntoMemory checks every byte through the whole server: odd sizes,
 // both layouts, windows, modes, truncation, both placements; and that nothing
 // outside the slices is touched.
-func TestLayersIntoMemory(t *testing.T) {
-	_, c, _ := startShm(t, 1, 10)
+func TestLayersIntoMemory(t *testing.T) { everyWay(t, testLayersIntoMemory) }
+
+func testLayersIntoMemory(t *testing.T, w way) {
+	_, c, _ := w.start(t, 1, 10)
 	const n, layers = 5, 4
 	r := rand.New(rand.NewPCG(11, 12))
 	for _, s := range []int64{1, 6, 999, 4096, 16 << 10, 64 << 10, 98306} {
@@ -242,10 +220,12 @@ func refused(t *testing.T, what string, status int, body string, wantStatus int,
 
 // TestMemoryIsACapability: what is not the caller's own is refused before a
 // byte moves.
-func TestMemoryIsACapability(t *testing.T) {
-	r, c, keys := startShm(t, 2, 2000)
+func TestMemoryIsACapability(t *testing.T) { everyWay(t, testMemoryIsACapability) }
+
+func testMemoryIsACapability(t *testing.T, w way) {
+	r, c, keys := w.start(t, 2, 2000)
 	const otherKey, otherSecret = "OTHERKEY", "the secret of other"
-	handle, mem := rawRegister(t, r, rootKey, rootSecret, 8192)
+	handle, mem := w.register(t, r, rootKey, rootSecret, 8192)
 	get := func(handle string, tag, offset, length int) string {
 		return fmt.Sprintf(`{"chunk_keys":[%q,%q],"num_layers":2,"per_layer_chunk_bytes":1000,"rdma_target":{"handle":%q,"offset":%d,"length":%d,"tag":%d}}`,
 			keys[0], keys[1], handle, offset, length, tag)
@@ -289,21 +269,25 @@ func TestMemoryIsACapability(t *testing.T) {
 	refused(t, "the next tag", status, body, 200, `"bytes":4000`)
 
 	// The steps of registering.
+	named := w.memory(t, 4096).name()
+	ofLength := func(n int) string {
+		return strings.Replace(named, `"length":4096`, fmt.Sprintf(`"length":%d`, n), 1)
+	}
 	for _, q := range []struct{ what, body, want string }{
-		{"a fabric", `{"provider":"verbs;ofi_rxm","length":4096,"address":"AA==","key":"AA==","base":0}`, "<ArgumentName>provider"},
-		{"an odd length", `{"provider":"shm","length":100}`, "<ArgumentName>length"},
-		{"more than all", `{"provider":"shm","length":4503599627370496}`, "<ArgumentName>length"},
+		{"another fabric", `{"provider":"verbs;ofi_rxm","length":4096,"address":"AA==","key":"AA==","base":0}`, "<ArgumentName>provider"},
+		{"an odd length", ofLength(100), "<ArgumentName>length"},
+		{"more than all", ofLength(1 << 52), "<ArgumentName>length"},
 		{"an unknown id", `{"id":"x","nonce":"AAAA"}`, "<ArgumentName>id"},
 		{"a stale handle", `{"handle":"x"}`, "<ArgumentName>handle"},
 	} {
 		want := 400
-		if q.what == "a fabric" {
+		if q.what == "another fabric" {
 			want = 501
 		}
 		status, body, _ := ask(t, r.url, rootKey, rootSecret, "/?kv-register=", q.body, true)
 		refused(t, q.what, status, body, want, q.want)
 	}
-	status, body, _ = ask(t, r.url, rootKey, rootSecret, "/?kv-register=", `{"provider":"shm","length":4096}`, false)
+	status, body, _ = ask(t, r.url, rootKey, rootSecret, "/?kv-register=", named, false)
 	refused(t, "unsigned", status, body, 403, "AccessDenied")
 	status, body, _ = ask(t, r.url, otherKey, otherSecret, "/?kv-register=", fmt.Sprintf(`{"handle":%q}`, handle), true)
 	refused(t, "renewing another's", status, body, 400, "<ArgumentName>handle")
@@ -326,12 +310,17 @@ func TestMemoryIsACapability(t *testing.T) {
 			t.Fatal("the limit is not kept")
 		}
 	}
+	for _, secret := range mem.secrets() {
+		if strings.Contains(r.log.String(), secret) {
+			t.Errorf("the log shows %q", secret)
+		}
+	}
 	if log := r.log.String(); strings.Contains(log, handle) || !strings.Contains(log, "KVRegister") || !strings.Contains(log, "rdma_target.tag") {
 		t.Errorf("the log shows a handle, or nothing: %s", log)
 	}
 	plain := start(t, Options{})
-	status, body, _ = ask(t, plain.url, rootKey, rootSecret, "/?kv-register=", `{"provider":"shm","length":4096}`, true)
-	refused(t, "a server without a socket", status, body, 501, "<ArgumentName>provider")
+	status, body, _ = ask(t, plain.url, rootKey, rootSecret, "/?kv-register=", named, true)
+	refused(t, "a server without memory", status, body, 501, "<ArgumentName>provider")
 }
 
 // TestMemoryServerEnds: a client whose server ends has an error soon, and a
@@ -354,8 +343,10 @@ func TestMemoryServerEnds(t *testing.T) {
 }
 
 // TestGivenUpTransfer: one that is broken off leaves the buffer usable.
-func TestGivenUpTransfer(t *testing.T) {
-	_, c, keys := startShm(t, 8, 1<<20)
+func TestGivenUpTransfer(t *testing.T) { everyWay(t, testGivenUpTransfer) }
+
+func testGivenUpTransfer(t *testing.T, w way) {
+	_, c, keys := w.start(t, 8, 1<<20)
 	buf, err := c.Register(t.Context(), 8<<20)
 	if err != nil {
 		t.Fatal(err)
@@ -414,7 +405,7 @@ func victim(url string) {
 		fmt.Println("victim:", err)
 		os.Exit(1)
 	}
-	c, err := kv.New(kv.Config{Endpoint: url, AccessKey: rootKey, SecretKey: rootSecret, Bucket: "kvs"})
+	c, err := kv.New(kv.Config{Endpoint: url, AccessKey: rootKey, SecretKey: rootSecret, Bucket: "kvs", FabricNode: "127.0.0.1"})
 	if err != nil {
 		fail(err)
 	}
@@ -452,7 +443,9 @@ func victim(url string) {
 // TestClientsKilled kills clients at random points under load: the server goes
 // back to where it was, and serves the others every byte meanwhile.
 // OBJCACHED_TEST_KILLS says how many.
-func TestClientsKilled(t *testing.T) {
+func TestClientsKilled(t *testing.T) { everyWay(t, testClientsKilled) }
+
+func testClientsKilled(t *testing.T, w way) {
 	kills := 20
 	if n, err := strconv.Atoi(os.Getenv("OBJCACHED_TEST_KILLS")); err == nil {
 		kills = n
@@ -460,7 +453,7 @@ func TestClientsKilled(t *testing.T) {
 	if testing.Short() {
 		kills = 3
 	}
-	r, c, keys := startShm(t, 4, 1<<20)
+	r, c, keys := w.start(t, 4, 1<<20)
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -469,7 +462,8 @@ func TestClientsKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before := r.s.cfg.Memory.(*memory).reg.Stats()
+	mem := r.s.cfg.Memory.(*memory)
+	before, held := mem.reg.Stats(), w.left(mem)
 	http.DefaultClient.CloseIdleConnections()
 	fds, threads := openFiles(t), runtime.NumGoroutine()
 
@@ -527,12 +521,12 @@ func TestClientsKilled(t *testing.T) {
 	}
 	c.Close() // its idle connections would count
 	for i := 0; ; i++ {
-		now := r.s.cfg.Memory.(*memory).reg.Stats()
-		if now == before && openFiles(t) <= fds && runtime.NumGoroutine() <= threads {
+		now := mem.reg.Stats()
+		if now == before && w.left(mem) == held && openFiles(t) <= fds && runtime.NumGoroutine() <= threads {
 			break
 		}
 		if i == 1500 { // longer than an id is good for
-			t.Fatalf("%+v, before %+v; %d files, before %d; %d goroutines, before %d", now, before, openFiles(t), fds, runtime.NumGoroutine(), threads)
+			t.Fatalf("%+v, before %+v; %s, before %s; %d files, before %d; %d goroutines, before %d", now, before, w.left(mem), held, openFiles(t), fds, runtime.NumGoroutine(), threads)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}

@@ -70,6 +70,15 @@
 // endpoint and its region: after that no write of any server can land. Unlike
 // memory shared on one host it can be revoked without the server's help.
 //
+// # Reading, and clients that do nothing
+//
+// A Source reads a client's memory by RDMA read into the same staging buffers, for
+// objects that are stored from it. A client that dies between deliveries shows
+// only when it is written to: Remote.Probe writes the last 8 bytes of the control
+// area, which mean nothing, and a Server does so every Config.Probe. No client
+// learns that a server has died; what it asks of the server by the control
+// channel fails then.
+//
 // # Providers
 //
 // With libfabric 1.17, "tcp;ofi_rxm" may crash the client when its connection ends
@@ -88,6 +97,7 @@ import (
 	"time"
 
 	"github.com/objcached/objcached/transport"
+	"github.com/objcached/objcached/transport/registry"
 )
 
 var (
@@ -97,10 +107,10 @@ var (
 
 // Sizes and counts of the protocol.
 const (
-	NonceBytes = 32
-	Slots      = 16   // deliveries into one memory at a time
-	MaxLayers  = 1024 // of one delivery
-	PageSize   = 4096 // a memory's length is a multiple of it
+	NonceBytes = registry.NonceBytes
+	Slots      = registry.Slots     // deliveries into one memory at a time
+	MaxLayers  = registry.MaxLayers // of one delivery
+	PageSize   = 4096               // a memory's length is a multiple of it
 
 	// MaxTag is the last tag whose generation fits the immediate. A memory that
 	// has used it up is registered anew.
@@ -162,6 +172,9 @@ type Config struct {
 	TransferBuffers int
 	Remotes         int           // clients at a time; default 256
 	Stall           time.Duration // how long a client may take nothing; default 10 s
+	// Probe is how often a Server looks whether an idle client is still there;
+	// default 5 s.
+	Probe time.Duration
 	// Count counts writes even if the provider grants order.
 	Count bool
 
@@ -190,6 +203,8 @@ type Stats struct {
 // Errors of this package; none holds a key or an address.
 var (
 	ErrNotBuilt = errors.New("fabric: built without libfabric: build with make build-fabric")
+	// ErrUnknown: what a provider is called here is in Providers.
+	ErrUnknown = errors.New("fabric: unknown provider")
 	// ErrNoProvider: libfabric has no such provider on this machine, or none at
 	// this address.
 	ErrNoProvider = errors.New("fabric: libfabric offers no such provider here")
@@ -197,9 +212,9 @@ var (
 	ErrProvider   = errors.New("fabric: the memory is of another provider")
 	ErrWindow     = errors.New("fabric: the window lies outside the memory")
 	ErrLayers     = errors.New("fabric: too many layers for one delivery")
-	ErrTag        = errors.New("fabric: the tag is out of range, or its slot is in use")
+	ErrTag        = fmt.Errorf("fabric: the tag is out of range, or its slot is in use: %w", registry.ErrTag)
 	ErrBusy       = errors.New("fabric: too many clients")
-	ErrGone       = errors.New("fabric: the client is gone")
+	ErrGone       = fmt.Errorf("fabric: the client is gone: %w", registry.ErrRevoked)
 	ErrStalled    = fmt.Errorf("%w: it took nothing for too long", ErrGone)
 	ErrClosed     = errors.New("fabric: closed")
 )

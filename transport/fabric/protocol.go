@@ -54,13 +54,16 @@ func (c *Config) setDefaults() error {
 	if c.Stall == 0 {
 		c.Stall = 10 * time.Second
 	}
+	if c.Probe == 0 {
+		c.Probe = 5 * time.Second
+	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}
 	switch {
 	case c.WriteBytes < PageSize || c.WriteBytes > maxWriteBytes || c.WriteBytes%PageSize != 0:
 		return fmt.Errorf("fabric: a write of %d bytes: it has 4 KiB to 8 MiB, in whole pages", c.WriteBytes)
-	case c.Buffers < 1 || c.TransferBuffers < 1 || c.Remotes < 1 || c.Stall < 0:
+	case c.Buffers < 1 || c.TransferBuffers < 1 || c.Remotes < 1 || c.Stall < 0 || c.Probe < 0:
 		return errors.New("fabric: a limit below 1")
 	}
 	return nil

@@ -39,7 +39,7 @@ type Remote struct {
 	busy      [Slots]bool
 }
 
-// write is one write, from its queueing to its completion.
+// write is one write, or read, from its queueing to its completion.
 type write struct {
 	buf    *buffer // nil: the bytes are in small
 	lo, hi int     // of the buffer
@@ -48,6 +48,7 @@ type write struct {
 	off    int64 // in the client's region
 	imm    uint32
 	note   bool // imm is sent
+	read   bool // it reads into buf
 	last   bool // it says that the delivery is over: sent even if that was given up
 	live   bool
 	t      *Transfer
@@ -200,23 +201,9 @@ func (r *Remote) WriteNonce(ctx context.Context, nonce []byte) error {
 	if len(nonce) != NonceBytes {
 		return fmt.Errorf("fabric: a nonce of %d bytes", len(nonce))
 	}
-	done := make(chan error, 1)
-	w := write{n: NonceBytes, imm: immNonce, note: true, done: done}
+	w := write{n: NonceBytes, imm: immNonce, note: true}
 	copy(w.small[:], nonce)
-	r.d.mu.Lock()
-	if err := r.err; err != nil {
-		r.d.mu.Unlock()
-		return err
-	}
-	r.push(&w)
-	r.d.advance()
-	r.d.mu.Unlock()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return r.writeSmall(ctx, &w)
 }
 
 // push queues a write; the caller holds d.mu and has seen that r.err is nil.
@@ -273,6 +260,9 @@ func (r *Remote) give(c *C.struct_fab_write) bool {
 		addr: C.uint64_t(r.addr.Base + uint64(w.off)), key: C.uint64_t(r.addr.Key), op: C.uint32_t(op), imm: C.uint32_t(w.imm)}
 	if w.note {
 		c.note = 1
+	}
+	if w.read {
+		c.read = 1
 	}
 	return true
 }

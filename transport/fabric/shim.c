@@ -38,7 +38,7 @@ static int getinfo(struct fab *f, const char *provider, const char *node, uint64
 	struct fi_info *h = fi_allocinfo();
 	if (!h)
 		return -FI_ENOMEM;
-	h->caps = FI_MSG | FI_RMA | FI_WRITE | FI_REMOTE_WRITE;
+	h->caps = FI_MSG | FI_RMA | FI_WRITE | FI_REMOTE_WRITE | FI_READ | FI_REMOTE_READ;
 	h->mode = FI_CONTEXT | FI_CONTEXT2;
 	h->ep_attr->type = FI_EP_RDM;
 	h->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
@@ -197,7 +197,8 @@ int fab_reg(struct fab *f, struct fab_ep *e, void *buf, size_t len, int target, 
 {
 	int rc;
 	f->what = "fi_mr_reg";
-	if ((rc = fi_mr_reg(f->domain, buf, len, target ? FI_REMOTE_WRITE : FI_WRITE, 0, key, 0, &out->mr, NULL)))
+	uint64_t access = target ? FI_REMOTE_WRITE | FI_REMOTE_READ : FI_WRITE | FI_READ;
+	if ((rc = fi_mr_reg(f->domain, buf, len, access, 0, key, 0, &out->mr, NULL)))
 		return rc;
 	if (f->mr_endpoint) {
 		f->what = "fi_mr_bind";
@@ -248,6 +249,8 @@ static int post(struct fab_write *w)
 {
 	struct fab_ep *e = w->ep;
 	void *ctx = &e->ctx[w->op];
+	if (w->read)
+		return (int)fi_read(e->ep, (void *)w->buf, w->len, w->desc, e->peer, w->addr, w->key, ctx);
 	if (w->note)
 		return (int)fi_writedata(e->ep, w->buf, w->len, w->desc, w->imm, e->peer, w->addr, w->key, ctx);
 	return (int)fi_write(e->ep, w->buf, w->len, w->desc, e->peer, w->addr, w->key, ctx);

@@ -53,7 +53,7 @@ int fab_ep_waits(const struct fab_ep *e); // 0: the caller must look now and the
 int fab_reg(struct fab *f, struct fab_ep *e, void *buf, size_t len, int target, uint64_t key, struct fab_mr *out);
 void fab_unreg(struct fab_mr *m);
 
-// A write to be posted. Memory and context stay in use until its completion.
+// A write, or a read, to be posted. Memory and context stay in use until its completion.
 struct fab_write {
 	struct fab_ep *ep;
 	const void *buf;
@@ -63,6 +63,7 @@ struct fab_write {
 	uint32_t op; // below FAB_OPS, free at its endpoint
 	uint32_t imm;
 	int32_t note;	// the immediate is sent
+	int32_t read;	// it is a read into buf, without an immediate
 	int32_t status; // out: 0, or an error; -FI_EAGAIN is to be tried again
 };
 

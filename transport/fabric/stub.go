@@ -37,8 +37,23 @@ type Remote struct{}
 // WriteNonce returns ErrNotBuilt.
 func (*Remote) WriteNonce(context.Context, []byte) error { return ErrNotBuilt }
 
+// Probe returns ErrNotBuilt.
+func (*Remote) Probe(context.Context) error { return ErrNotBuilt }
+
 // Open returns ErrNotBuilt.
 func (*Remote) Open(context.Context, Window) (*Transfer, error) { return nil, ErrNotBuilt }
+
+// OpenSource returns ErrNotBuilt.
+func (*Remote) OpenSource(context.Context, Window) (*Source, error) { return nil, ErrNotBuilt }
+
+// Source is one transfer out of a client's memory, a transport.Source.
+type Source struct{}
+
+// ReadAt returns ErrNotBuilt.
+func (*Source) ReadAt([]byte, int64) (int, error) { return 0, ErrNotBuilt }
+
+// Close does nothing.
+func (*Source) Close() error { return nil }
 
 // Gone is nil.
 func (*Remote) Gone() <-chan struct{} { return nil }
