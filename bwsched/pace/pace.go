@@ -165,12 +165,18 @@ func (l *Link) run() {
 		if closed {
 			return
 		}
-		if next == never {
-			l.clock.SleepUntil(math.MaxInt64)
-		} else {
-			l.clock.SleepUntil(l.start + int64(math.Ceil(next)))
-		}
+		l.clock.SleepUntil(l.until(next))
 	}
+}
+
+// until is a time of the link by its clock. One beyond what the clock can say (a
+// flow of next to no rate is due so late) is never: as an integer it would have
+// passed already.
+func (l *Link) until(next float64) int64 {
+	if next >= math.MaxInt64/2 {
+		return math.MaxInt64
+	}
+	return l.start + int64(math.Ceil(next))
 }
 
 // Close ends the link and waits for its pacer; what waits in Take gets ErrClosed.
