@@ -22,9 +22,11 @@ import (
 // ramStore is as much of a store as registration and a delivery take. It
 // writes to memory of this process that it finds by address and key.
 type ramStore struct {
-	providers string // of the answer
-	busy      bool   // no memory can be named just now
-	layers    int    // announced; fewer than two, and the delivery hangs then
+	providers string        // of the answer
+	busy      bool          // no memory can be named just now
+	layers    int           // announced; fewer than two, and the delivery hangs then
+	pause     time.Duration // before a layer but the first, and before the answer
+	header    time.Duration // the client's HeaderTimeout
 
 	mu    sync.Mutex
 	peers map[string]*ramMemory
@@ -135,6 +137,9 @@ func (s *ramStore) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // deliver writes two layers of 4 bytes.
 func (s *ramStore) deliver(w http.ResponseWriter, r *http.Request, tag, offset int64) {
 	for l := range min(s.layers, 2) {
+		if l > 0 {
+			time.Sleep(s.pause)
+		}
 		copy(s.named.mem[offset+int64(4*l):], fmt.Sprintf("lay%d", l))
 		s.named.announce(tag, l)
 	}
@@ -142,6 +147,7 @@ func (s *ramStore) deliver(w http.ResponseWriter, r *http.Request, tag, offset i
 		<-r.Context().Done()
 	}
 	s.named.announce(tag, over)
+	time.Sleep(s.pause)
 	fmt.Fprint(w, `{"mode":"layer","matched":1,"bytes":8,"per_layer_us":[1,2],"granted_rate":0}`)
 }
 
@@ -160,7 +166,7 @@ func startRAM(t *testing.T, s *ramStore, m *ramMemory) *Client {
 	s.peers = map[string]*ramMemory{"herekey": m}
 	h := httptest.NewServer(s)
 	t.Cleanup(h.Close)
-	c, err := New(Config{Endpoint: h.URL, AccessKey: "a", SecretKey: "b", Bucket: "kvs", Retries: -1})
+	c, err := New(Config{Endpoint: h.URL, AccessKey: "a", SecretKey: "b", Bucket: "kvs", Retries: -1, HeaderTimeout: s.header})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,6 +259,51 @@ func TestStoreHangs(t *testing.T) {
 	}
 	if slices.Contains(s.asked, "withdraw") {
 		t.Error("a store that notices by itself was told")
+	}
+}
+
+// TestSlowDelivery: the answer comes after the last layer, so that a delivery
+// may take longer than an answer's first line, as long as layers come.
+func TestSlowDelivery(t *testing.T) {
+	t.Parallel()
+	s, m := &ramStore{layers: 2, header: 2 * time.Second, pause: 1500 * time.Millisecond}, &ramMemory{}
+	c := startRAM(t, s, m)
+	buf, err := c.Register(t.Context(), 4000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr, err := c.GetLayersInto(t.Context(), ramGet, buf, descriptor.Target{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sum, err := tr.Wait(t.Context()); err != nil || sum.Bytes != 8 {
+		t.Errorf("%+v, %v", sum, err)
+	}
+	if err := buf.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestNoLayerComes: a store that takes a request and then says nothing, neither
+// in memory nor by an answer, is not waited for without end.
+func TestNoLayerComes(t *testing.T) {
+	t.Parallel()
+	s, m := &ramStore{layers: 1, header: 50 * time.Millisecond}, &ramMemory{}
+	c := startRAM(t, s, m)
+	buf, err := c.Register(t.Context(), 4000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr, err := c.GetLayersInto(t.Context(), ramGet, buf, descriptor.Target{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var e *Error
+	if _, err := tr.Wait(t.Context()); !errors.As(err, &e) || e.Code != "Network" || e.LayersReady != 1 {
+		t.Errorf("%v", err)
+	}
+	if err := buf.Close(); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -126,9 +126,14 @@ func (t *Transfer) send(ctx context.Context, tag int64) (answered bool, wait tim
 	if err := ctx.Err(); err != nil {
 		return true, 0, networkError(err) // nothing was asked
 	}
-	resp, err := t.b.c.sendOnce(ctx, call{method: http.MethodPost, query: "kv-get", body: body,
+	ctx, stop := t.watch(ctx, tag)
+	defer stop()
+	resp, err := t.b.c.sendOnce(ctx, call{method: http.MethodPost, query: "kv-get", body: body, into: true,
 		header: map[string]string{"Content-Type": "application/json"}}, sha256Hex(body), "")
 	if err != nil {
+		if errors.Is(context.Cause(ctx), errNoLayer) {
+			err = errNoLayer
+		}
 		return false, 0, networkError(err)
 	}
 	if resp.StatusCode != http.StatusOK {
@@ -145,6 +150,33 @@ func (t *Transfer) send(ctx context.Context, tag int64) (answered bool, wait tim
 		return true, 0, e
 	}
 	return true, 0, nil
+}
+
+var errNoLayer = errors.New("no layer became ready for too long")
+
+// watch ends the context it returns when no layer has become ready for
+// HeaderTimeout: how long all of them may take, nobody knows. The caller calls
+// stop when it has its answer.
+func (t *Transfer) watch(ctx context.Context, tag int64) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	if t.b.c.ownConn != nil { // as with HeaderTimeout for all other requests
+		go func() {
+			tick := time.NewTicker(t.b.c.cfg.HeaderTimeout)
+			defer tick.Stop()
+			for ready, before := 0, -1; ready > before; {
+				select {
+				case <-ctx.Done():
+					return
+				case <-tick.C:
+				}
+				for before = ready; ready < t.desc.LayerCount && t.b.mem.Wait(tag, ready, 0); {
+					ready++
+				}
+			}
+			cancel(errNoLayer)
+		}()
+	}
+	return ctx, func() { cancel(nil) }
 }
 
 // waitSlice bounds one sleep on a word, and so how late an end is noticed that
