@@ -366,3 +366,12 @@ func TestRegisterRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestLetGo: what the store said stays readable.
+func TestLetGo(t *testing.T) {
+	e := &Error{Message: "it said"}
+	e.letGo()
+	if e.Message != "it said; the store has let go of the memory" {
+		t.Errorf("%q", e.Message)
+	}
+}

@@ -161,7 +161,7 @@ func (c *Client) move(ctx context.Context, k call, t descriptor.ObjectTarget, b 
 			}
 		}
 		if b.lost() {
-			e.Message += "the store has let go of the memory"
+			e.letGo()
 			return nil, e
 		}
 		if !c.again(ctx, attempt, e, wait) {

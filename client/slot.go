@@ -61,6 +61,14 @@ func (b *Buffer) lost() bool {
 	}
 }
 
+// letGo adds to what the store said, if it said anything.
+func (e *Error) letGo() {
+	if e.Message != "" {
+		e.Message += "; "
+	}
+	e.Message += "the store has let go of the memory"
+}
+
 // overSoon waits, after a request without an answer, for the store to say in
 // the memory's transport that the transfer is over. Of a request that the store has
 // not begun yet nothing is said: then the memory is withdrawn, so that it cannot begin.

@@ -105,7 +105,7 @@ func (t *Transfer) run(ctx context.Context) bool {
 	if e, ok := t.err.(*Error); ok {
 		e.LayersReady = t.ready
 		if t.b.lost() {
-			e.Message += "the store has let go of the memory"
+			e.letGo()
 		}
 	}
 	t.cancel()
