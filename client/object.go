@@ -153,9 +153,7 @@ func (c *Client) move(ctx context.Context, k call, t descriptor.ObjectTarget, b 
 		if e.Key == "" {
 			e.Key = k.key
 		}
-		// Without an answer, or with one to the same request that net/http
-		// sent twice, the store may be at it still.
-		if err != nil || e.Field == "rdma_target.tag" {
+		if err != nil || !e.ends() {
 			if reusable = b.overSoon(t.Tag); !reusable {
 				return nil, e
 			}

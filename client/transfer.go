@@ -139,15 +139,13 @@ func (t *Transfer) send(ctx context.Context, tag int64) (answered bool, wait tim
 	if resp.StatusCode != http.StatusOK {
 		wait = retryAfter(resp)
 		e := answerError(resp)
-		// A tag that is used up: the request came twice, by net/http's own
-		// repetition, and this is no answer to the first.
-		return e.Field != "rdma_target.tag", wait, e
+		return e.ends(), wait, e
 	}
 	defer drain(resp.Body)
 	if err := readJSON(resp, &t.sum); err != nil {
 		var e *Error
 		errors.As(err, &e) // readJSON returns nothing else
-		return true, 0, e
+		return false, 0, e
 	}
 	return true, 0, nil
 }
