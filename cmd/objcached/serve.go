@@ -112,7 +112,7 @@ finish and closes the store; a second signal ends the program at once.`,
 	fl.Var(&f.Margin, "margin", "what cal-stall-opt adds to the rates at which transfers hide behind computing")
 	fl.DurationVar(&f.Epoch, "epoch", 50*time.Millisecond, "how long rates hold; ttft-opt also plans at every arrival, first layer and finish")
 	fl.StringVar(&f.ShmListen, "shm-listen", "", "path of a Unix socket, made with mode 0600, at which clients on this host hand over memory for layers to be put into; empty for none")
-	fl.Var(&f.shmBytes, "shm-bytes", "most memory that clients may hand over (default half of the machine's)")
+	fl.Var(&f.shmBytes, "shm-bytes", "most memory that clients may hand over (default half of the machine's); one tenant at most three quarters of it if there is a --credentials file")
 	fl.Var(&f.capacity, "capacity", "most that the store may take (default: 90 % of what is free)")
 	fl.Var(&f.volumeSize, "volume-size", "size of new volume files (default: chosen by the store)")
 	fl.IntVar(&f.MaxConnections, "max-connections", 0, "connections open; others are closed (default: 8192, or half of the descriptors of the process if that is less)")

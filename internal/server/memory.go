@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/objcached/objcached/gateway"
 	"github.com/objcached/objcached/tenant"
 	"github.com/objcached/objcached/transport/registry"
+	"github.com/objcached/objcached/transport/shm"
 )
 
 // Transport reaches clients' memory by one provider. One of shared memory is
@@ -40,6 +42,16 @@ type memory struct {
 	offered    []descriptor.Provider
 	transports map[string]Transport // by provider
 	data       *deliver.Deliverer   // for single objects
+}
+
+// memoryLimits is what clients may register. As with the slots of requests, no
+// tenant can take all of it from the others.
+func memoryLimits(o Options) registry.Config {
+	cfg := registry.Config{Bytes: cmp.Or(o.ShmBytes, shm.HalfOfMemory())}
+	if o.Credentials != "" {
+		cfg.TenantBytes = max(1, cfg.Bytes/4*3)
+	}
+	return cfg
 }
 
 // openMemory opens all transports over one registry: its limits are for all of

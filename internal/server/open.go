@@ -1,7 +1,6 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -20,8 +19,6 @@ import (
 	"github.com/objcached/objcached/storage"
 	"github.com/objcached/objcached/storage/local"
 	"github.com/objcached/objcached/tenant"
-	"github.com/objcached/objcached/transport/registry"
-	"github.com/objcached/objcached/transport/shm"
 )
 
 // Options describe a server on an embedded store: what `objcached serve` takes.
@@ -58,7 +55,8 @@ type Options struct {
 	Epoch    time.Duration // how long the paper's policies hold rates; 0: pace.Config's default
 	// ShmListen is the path of the Unix socket that takes clients' memory;
 	// empty: none. ShmBytes is the most they may register, by whatever transport;
-	// 0: half of the machine's.
+	// 0: half of the machine's. One tenant may register three quarters of it where
+	// there are users besides root.
 	ShmListen string
 	ShmBytes  int64
 	// Transports reach clients' memory too; clients prefer the first.
@@ -123,7 +121,7 @@ func Open(ctx context.Context, o Options, notices io.Writer) (_ *Server, err err
 	var memCloser io.Closer
 	if len(transports) > 0 {
 		var m *memory
-		if m, err = openMemory(registry.Config{Bytes: cmp.Or(o.ShmBytes, shm.HalfOfMemory())}, transports, o.Logger); err != nil {
+		if m, err = openMemory(memoryLimits(o), transports, o.Logger); err != nil {
 			return nil, err
 		}
 		defer func() {
