@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -27,6 +28,7 @@ type ramStore struct {
 	layers    int           // announced; fewer than two, and the delivery hangs then
 	pause     time.Duration // before a layer but the first, and before the answer
 	header    time.Duration // the client's HeaderTimeout
+	expires   int           // of an id, in ms; 0: 5000
 
 	mu    sync.Mutex
 	peers map[string]*ramMemory
@@ -38,6 +40,7 @@ type ramStore struct {
 type ramMemory struct {
 	mem    []byte
 	offers error // what offer returns
+	stuck  bool  // offer returns when it is told to
 	most   int64 // lastTag
 	silent bool  // not noticed
 	gone   chan struct{}
@@ -52,11 +55,17 @@ func (m *ramMemory) Bytes() []byte { return m.mem }
 func (m *ramMemory) name() *descriptor.Register {
 	return &descriptor.Register{Provider: "ram;test", Length: int64(len(m.mem)), Address: []byte("here"), Key: []byte("key"), Base: 77}
 }
-func (m *ramMemory) offer(context.Context, *descriptor.Registered) error { return m.offers }
-func (m *ramMemory) lastTag() int64                                      { return m.most }
-func (m *ramMemory) noticed() bool                                       { return !m.silent }
-func (m *ramMemory) Gone() <-chan struct{}                               { return m.gone }
-func (m *ramMemory) Withdraw(time.Duration) bool                         { m.once.Do(func() { close(m.gone) }); return true }
+func (m *ramMemory) offer(ctx context.Context, _ *descriptor.Registered) error {
+	if m.stuck {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return m.offers
+}
+func (m *ramMemory) lastTag() int64              { return m.most }
+func (m *ramMemory) noticed() bool               { return !m.silent }
+func (m *ramMemory) Gone() <-chan struct{}       { return m.gone }
+func (m *ramMemory) Withdraw(time.Duration) bool { m.once.Do(func() { close(m.gone) }); return true }
 func (m *ramMemory) Close(d time.Duration) error {
 	m.Withdraw(d)
 	m.closed = true
@@ -109,7 +118,7 @@ func (s *ramStore) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	form := "name"
-	answer := `{"id":"ID","nonce_bytes":32,"expires_in_ms":5000}`
+	answer := fmt.Sprintf(`{"id":"ID","nonce_bytes":32,"expires_in_ms":%d}`, cmp.Or(s.expires, 5000))
 	switch {
 	case q.Providers:
 		form, answer = "providers", s.providers
@@ -259,6 +268,21 @@ func TestStoreHangs(t *testing.T) {
 	}
 	if slices.Contains(s.asked, "withdraw") {
 		t.Error("a store that notices by itself was told")
+	}
+}
+
+// TestHandingOverHangs: memory is handed over to a store that has stopped for
+// as long as its id is good, whatever the caller's context allows.
+func TestHandingOverHangs(t *testing.T) {
+	m := &ramMemory{stuck: true}
+	c := startRAM(t, &ramStore{expires: 20}, m)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if _, err := c.Register(ctx, 10); !hasCode(err, "Memory") || ctx.Err() != nil {
+		t.Errorf("%v", err)
+	}
+	if !m.closed {
+		t.Error("the memory is left open")
 	}
 }
 
