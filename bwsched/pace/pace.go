@@ -101,8 +101,11 @@ type Link struct {
 	wake float64 // when the pacer wakes at the latest; before 0 if it is not asleep
 }
 
-// never is later than any time.
+// never is later than any time, and ages, in ns, later than anyone waits: a link
+// of next to no capacity has debts that no clock can count.
 var never = math.Inf(1)
+
+const ages = 1e18
 
 // New makes a link and starts its pacer, one goroutine on a thread of its own
 // that sleeps unless a Take is waiting.
@@ -165,18 +168,12 @@ func (l *Link) run() {
 		if closed {
 			return
 		}
-		l.clock.SleepUntil(l.until(next))
+		if next > ages {
+			l.clock.SleepUntil(math.MaxInt64)
+		} else {
+			l.clock.SleepUntil(l.start + int64(math.Ceil(next)))
+		}
 	}
-}
-
-// until is a time of the link by its clock. One beyond what the clock can say (a
-// flow of next to no rate is due so late) is never: as an integer it would have
-// passed already.
-func (l *Link) until(next float64) int64 {
-	if next >= math.MaxInt64/2 {
-		return math.MaxInt64
-	}
-	return l.start + int64(math.Ceil(next))
 }
 
 // Close ends the link and waits for its pacer; what waits in Take gets ErrClosed.
