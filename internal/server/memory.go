@@ -1,7 +1,6 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +12,6 @@ import (
 	"github.com/objcached/objcached/gateway"
 	"github.com/objcached/objcached/tenant"
 	"github.com/objcached/objcached/transport/registry"
-	"github.com/objcached/objcached/transport/shm"
 )
 
 // Transport reaches clients' memory by one provider. One of shared memory is
@@ -44,10 +42,9 @@ type memory struct {
 	data       *deliver.Deliverer   // for single objects
 }
 
-// memoryLimits is what clients may register. As with the slots of requests, no
-// tenant can take all of it from the others.
-func memoryLimits(o Options) registry.Config {
-	cfg := registry.Config{Bytes: cmp.Or(o.ShmBytes, shm.HalfOfMemory())}
+// memoryLimits adds to what clients may register that no tenant can take all of
+// it from the others, as with the slots of requests.
+func memoryLimits(o Options, cfg registry.Config) registry.Config {
 	if o.Credentials != "" {
 		cfg.TenantBytes = max(1, cfg.Bytes/4*3)
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -19,6 +20,8 @@ import (
 	"github.com/objcached/objcached/storage"
 	"github.com/objcached/objcached/storage/local"
 	"github.com/objcached/objcached/tenant"
+	"github.com/objcached/objcached/transport/registry"
+	"github.com/objcached/objcached/transport/shm"
 )
 
 // Options describe a server on an embedded store: what `objcached serve` takes.
@@ -121,7 +124,7 @@ func Open(ctx context.Context, o Options, notices io.Writer) (_ *Server, err err
 	var memCloser io.Closer
 	if len(transports) > 0 {
 		var m *memory
-		if m, err = openMemory(memoryLimits(o), transports, o.Logger); err != nil {
+		if m, err = openMemory(memoryLimits(o, registry.Config{Bytes: cmp.Or(o.ShmBytes, shm.HalfOfMemory())}), transports, o.Logger); err != nil {
 			return nil, err
 		}
 		defer func() {
