@@ -62,7 +62,9 @@ type Config struct {
 	// Default 64 KiB.
 	ReadBufferBytes int
 	// HeaderTimeout is how long an answer's first line may take. Default 60 s.
-	// The body has no limit of its own: end the request's context.
+	// The body has no limit of its own: end the request's context. A delivery into
+	// a Buffer, which is answered when it is over, is given up if no layer has
+	// become ready for that long (up to twice as long).
 	HeaderTimeout time.Duration
 
 	// Concurrency bounds the requests that one call has under way: PUTs of
@@ -106,6 +108,7 @@ type Client struct {
 	base url.URL // scheme and host; for path style without the bucket
 	path string  // what stands before a key: "/bucket/" or "/"
 	http *http.Client
+	into *http.Client  // http without HeaderTimeout: for deliveries into a Buffer
 	core minio.Core    // the fallback's
 	s3   *minio.Client // the caller's
 	log  *slog.Logger
@@ -115,8 +118,8 @@ type Client struct {
 
 	transports []openFunc // of registered memory
 
-	bufs    sync.Pool       // *[]byte: layer buffers of GetLayers
-	ownConn *http.Transport // nil if the caller gave one
+	bufs    sync.Pool         // *[]byte: layer buffers of GetLayers
+	ownConn []*http.Transport // none if the caller gave one
 }
 
 // New makes a client. It sends nothing.
@@ -133,16 +136,17 @@ func New(cfg Config) (*Client, error) {
 	c.kv.redetect = cfg.RedetectAfter
 	c.kv.now = cfg.Now
 
-	rt := cfg.Transport
+	rt, into := cfg.Transport, cfg.Transport
 	if rt == nil {
-		c.ownConn = newTransport(cfg, c.tls)
-		rt = c.ownConn
+		own, patient := newTransport(cfg, c.tls), newTransport(cfg, c.tls)
+		patient.ResponseHeaderTimeout = 0
+		c.ownConn = []*http.Transport{own, patient}
+		rt, into = own, patient
 	}
-	c.http = &http.Client{
-		Transport: rt,
-		// A redirect would need a new signature, and none is part of the protocol.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
+	// A redirect would need a new signature, and none is part of the protocol.
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	c.http = &http.Client{Transport: rt, CheckRedirect: stay}
+	c.into = &http.Client{Transport: into, CheckRedirect: stay}
 
 	style := cfg.BucketStyle
 	if style == AutoStyle {
@@ -255,8 +259,8 @@ func (c *Client) Bucket() string { return c.cfg.Bucket }
 
 // Close closes idle connections. Calls under way go on.
 func (c *Client) Close() {
-	if c.ownConn != nil {
-		c.ownConn.CloseIdleConnections()
+	for _, t := range c.ownConn {
+		t.CloseIdleConnections()
 	}
 }
 

@@ -27,6 +27,8 @@ type Error struct {
 	// LayersReady is how many layers of a GetLayers were whole before the error.
 	LayersReady int
 	Err         error // what lies beneath: io.ErrUnexpectedEOF, context.Canceled, ...
+
+	stores bool // it is the store's own answer, and not of a proxy in between
 }
 
 func (e *Error) Error() string {
@@ -96,6 +98,7 @@ func answerError(resp *http.Response) *Error {
 			e.RequestID = doc.RequestID
 		}
 	}
+	e.stores = e.RequestID != "" || e.Code != ""
 	if e.Code == "" {
 		e.Code = statusCode(resp.StatusCode)
 	}

@@ -112,7 +112,10 @@ func (c *Client) registerMemory(ctx context.Context, m memory) (*descriptor.Regi
 	if a.NonceBytes != registry.NonceBytes {
 		return nil, &Error{Code: "InvalidResponse", Message: fmt.Sprintf("a nonce of %d bytes", a.NonceBytes), Matched: -1}
 	}
-	if err := m.offer(ctx, a); err != nil {
+	// A store that hangs must not keep the caller: the id is good for so long.
+	short, cancel := context.WithTimeout(ctx, time.Duration(a.ExpiresInMillis)*time.Millisecond)
+	defer cancel()
+	if err := m.offer(short, a); err != nil {
 		return nil, err
 	}
 	proof := &descriptor.Register{ID: a.ID, Nonce: append([]byte(nil), m.Bytes()[:registry.NonceBytes]...)}

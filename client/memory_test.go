@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -22,9 +23,12 @@ import (
 // ramStore is as much of a store as registration and a delivery take. It
 // writes to memory of this process that it finds by address and key.
 type ramStore struct {
-	providers string // of the answer
-	busy      bool   // no memory can be named just now
-	layers    int    // announced; fewer than two, and the delivery hangs then
+	providers string        // of the answer
+	busy      bool          // no memory can be named just now
+	layers    int           // announced; fewer than two, and the delivery hangs then
+	pause     time.Duration // before a layer but the first, and before the answer
+	header    time.Duration // the client's HeaderTimeout
+	expires   int           // of an id, in ms; 0: 5000
 
 	mu    sync.Mutex
 	peers map[string]*ramMemory
@@ -36,6 +40,7 @@ type ramStore struct {
 type ramMemory struct {
 	mem    []byte
 	offers error // what offer returns
+	stuck  bool  // offer returns when it is told to
 	most   int64 // lastTag
 	silent bool  // not noticed
 	gone   chan struct{}
@@ -50,11 +55,17 @@ func (m *ramMemory) Bytes() []byte { return m.mem }
 func (m *ramMemory) name() *descriptor.Register {
 	return &descriptor.Register{Provider: "ram;test", Length: int64(len(m.mem)), Address: []byte("here"), Key: []byte("key"), Base: 77}
 }
-func (m *ramMemory) offer(context.Context, *descriptor.Registered) error { return m.offers }
-func (m *ramMemory) lastTag() int64                                      { return m.most }
-func (m *ramMemory) noticed() bool                                       { return !m.silent }
-func (m *ramMemory) Gone() <-chan struct{}                               { return m.gone }
-func (m *ramMemory) Withdraw(time.Duration) bool                         { m.once.Do(func() { close(m.gone) }); return true }
+func (m *ramMemory) offer(ctx context.Context, _ *descriptor.Registered) error {
+	if m.stuck {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return m.offers
+}
+func (m *ramMemory) lastTag() int64              { return m.most }
+func (m *ramMemory) noticed() bool               { return !m.silent }
+func (m *ramMemory) Gone() <-chan struct{}       { return m.gone }
+func (m *ramMemory) Withdraw(time.Duration) bool { m.once.Do(func() { close(m.gone) }); return true }
 func (m *ramMemory) Close(d time.Duration) error {
 	m.Withdraw(d)
 	m.closed = true
@@ -107,7 +118,7 @@ func (s *ramStore) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	form := "name"
-	answer := `{"id":"ID","nonce_bytes":32,"expires_in_ms":5000}`
+	answer := fmt.Sprintf(`{"id":"ID","nonce_bytes":32,"expires_in_ms":%d}`, cmp.Or(s.expires, 5000))
 	switch {
 	case q.Providers:
 		form, answer = "providers", s.providers
@@ -135,6 +146,9 @@ func (s *ramStore) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // deliver writes two layers of 4 bytes.
 func (s *ramStore) deliver(w http.ResponseWriter, r *http.Request, tag, offset int64) {
 	for l := range min(s.layers, 2) {
+		if l > 0 {
+			time.Sleep(s.pause)
+		}
 		copy(s.named.mem[offset+int64(4*l):], fmt.Sprintf("lay%d", l))
 		s.named.announce(tag, l)
 	}
@@ -142,6 +156,7 @@ func (s *ramStore) deliver(w http.ResponseWriter, r *http.Request, tag, offset i
 		<-r.Context().Done()
 	}
 	s.named.announce(tag, over)
+	time.Sleep(s.pause)
 	fmt.Fprint(w, `{"mode":"layer","matched":1,"bytes":8,"per_layer_us":[1,2],"granted_rate":0}`)
 }
 
@@ -160,7 +175,7 @@ func startRAM(t *testing.T, s *ramStore, m *ramMemory) *Client {
 	s.peers = map[string]*ramMemory{"herekey": m}
 	h := httptest.NewServer(s)
 	t.Cleanup(h.Close)
-	c, err := New(Config{Endpoint: h.URL, AccessKey: "a", SecretKey: "b", Bucket: "kvs", Retries: -1})
+	c, err := New(Config{Endpoint: h.URL, AccessKey: "a", SecretKey: "b", Bucket: "kvs", Retries: -1, HeaderTimeout: s.header})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,6 +271,66 @@ func TestStoreHangs(t *testing.T) {
 	}
 }
 
+// TestHandingOverHangs: memory is handed over to a store that has stopped for
+// as long as its id is good, whatever the caller's context allows.
+func TestHandingOverHangs(t *testing.T) {
+	m := &ramMemory{stuck: true}
+	c := startRAM(t, &ramStore{expires: 20}, m)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if _, err := c.Register(ctx, 10); !hasCode(err, "Memory") || ctx.Err() != nil {
+		t.Errorf("%v", err)
+	}
+	if !m.closed {
+		t.Error("the memory is left open")
+	}
+}
+
+// TestSlowDelivery: the answer comes after the last layer, so that a delivery
+// may take longer than an answer's first line, as long as layers come.
+func TestSlowDelivery(t *testing.T) {
+	t.Parallel()
+	s, m := &ramStore{layers: 2, header: 2 * time.Second, pause: 1500 * time.Millisecond}, &ramMemory{}
+	c := startRAM(t, s, m)
+	buf, err := c.Register(t.Context(), 4000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr, err := c.GetLayersInto(t.Context(), ramGet, buf, descriptor.Target{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sum, err := tr.Wait(t.Context()); err != nil || sum.Bytes != 8 {
+		t.Errorf("%+v, %v", sum, err)
+	}
+	if err := buf.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestNoLayerComes: a store that takes a request and then says nothing, neither
+// in memory nor by an answer, is not waited for without end.
+func TestNoLayerComes(t *testing.T) {
+	t.Parallel()
+	s, m := &ramStore{layers: 1, header: 50 * time.Millisecond}, &ramMemory{}
+	c := startRAM(t, s, m)
+	buf, err := c.Register(t.Context(), 4000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr, err := c.GetLayersInto(t.Context(), ramGet, buf, descriptor.Target{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var e *Error
+	if _, err := tr.Wait(t.Context()); !errors.As(err, &e) || e.Code != "Network" || e.LayersReady != 1 {
+		t.Errorf("%v", err)
+	}
+	if err := buf.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestTagsUsedUp: a buffer whose transport has no more tags says so.
 func TestTagsUsedUp(t *testing.T) {
 	s, m := &ramStore{layers: 2}, &ramMemory{most: 15}
@@ -313,5 +388,14 @@ func TestRegisterRefused(t *testing.T) {
 		if err != nil && (strings.Contains(err.Error(), "HANDLE") || strings.Contains(err.Error(), "a2V5")) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestLetGo: what the store said stays readable.
+func TestLetGo(t *testing.T) {
+	e := &Error{Message: "it said"}
+	e.letGo()
+	if e.Message != "it said; the store has let go of the memory" {
+		t.Errorf("%q", e.Message)
 	}
 }

@@ -161,15 +161,13 @@ func (c *Client) move(ctx context.Context, k call, t descriptor.ObjectTarget, b 
 			e.Key = k.key
 		}
 		b.refused(e)
-		// Without an answer, or with one to the same request that net/http
-		// sent twice, the store may be at it still.
-		if err != nil || e.Field == "rdma_target.tag" {
+		if err != nil || !e.ends() {
 			if reusable = b.overSoon(t.Tag); !reusable {
 				return nil, e
 			}
 		}
 		if b.lost() {
-			e.Message += "the store has let go of the memory"
+			e.letGo()
 			return nil, e
 		}
 		if !c.again(ctx, attempt, e, wait) {

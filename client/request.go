@@ -26,6 +26,7 @@ type call struct {
 	header             map[string]string
 	body               []byte
 	bulk               bool // a chunk's bytes: see Config.UnsignedPayload
+	into               bool // a delivery into a Buffer: answered when it is over
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -103,6 +104,9 @@ func (c *Client) sendOnce(ctx context.Context, k call, sum, crc string) (*http.R
 	// replaces a connection that the server closed while idle; an empty value
 	// is not sent.
 	req.Header["X-Idempotency-Key"] = nil
+	if k.into {
+		return c.into.Do(req)
+	}
 	return c.http.Do(req)
 }
 

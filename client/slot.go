@@ -80,6 +80,20 @@ func (b *Buffer) lost() bool {
 	}
 }
 
+// letGo adds to what the store said, if it said anything.
+func (e *Error) letGo() {
+	if e.Message != "" {
+		e.Message += "; "
+	}
+	e.Message += "the store has let go of the memory"
+}
+
+// ends reports whether an answer says that the store does no more of what was
+// asked. One of a proxy that gave up does not; nor one to a tag that is used up:
+// then the request came twice, by net/http's own repetition, and the first may
+// be under way still.
+func (e *Error) ends() bool { return e.stores && e.Field != "rdma_target.tag" }
+
 // overSoon waits, after a request without an answer, for the store to say in
 // the memory's transport that the transfer is over. Of a request that the store has
 // not begun yet nothing is said: then the memory is withdrawn, so that it cannot begin.

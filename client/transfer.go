@@ -109,7 +109,7 @@ func (t *Transfer) run(ctx context.Context) bool {
 	if e, ok := t.err.(*Error); ok {
 		e.LayersReady = t.ready
 		if t.b.lost() {
-			e.Message += "the store has let go of the memory"
+			e.letGo()
 		}
 	}
 	t.cancel()
@@ -130,25 +130,55 @@ func (t *Transfer) send(ctx context.Context, tag int64) (answered bool, wait tim
 	if err := ctx.Err(); err != nil {
 		return true, 0, networkError(err) // nothing was asked
 	}
-	resp, err := t.b.c.sendOnce(ctx, call{method: http.MethodPost, query: "kv-get", body: body,
+	ctx, stop := t.watch(ctx, tag)
+	defer stop()
+	resp, err := t.b.c.sendOnce(ctx, call{method: http.MethodPost, query: "kv-get", body: body, into: true,
 		header: map[string]string{"Content-Type": "application/json"}}, sha256Hex(body), "")
 	if err != nil {
+		if errors.Is(context.Cause(ctx), errNoLayer) {
+			err = errNoLayer
+		}
 		return false, 0, networkError(err)
 	}
 	if resp.StatusCode != http.StatusOK {
 		wait = retryAfter(resp)
 		e := answerError(resp)
-		// A tag that is used up: the request came twice, by net/http's own
-		// repetition, and this is no answer to the first.
-		return e.Field != "rdma_target.tag", wait, e
+		return e.ends(), wait, e
 	}
 	defer drain(resp.Body)
 	if err := readJSON(resp, &t.sum); err != nil {
 		var e *Error
 		errors.As(err, &e) // readJSON returns nothing else
-		return true, 0, e
+		return false, 0, e
 	}
 	return true, 0, nil
+}
+
+var errNoLayer = errors.New("no layer became ready for too long")
+
+// watch ends the context it returns when no layer has become ready for
+// HeaderTimeout: how long all of them may take, nobody knows. The caller calls
+// stop when it has its answer.
+func (t *Transfer) watch(ctx context.Context, tag int64) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	if t.b.c.ownConn != nil { // as with HeaderTimeout for all other requests
+		go func() {
+			tick := time.NewTicker(t.b.c.cfg.HeaderTimeout)
+			defer tick.Stop()
+			for ready, before := 0, -1; ready > before; {
+				select {
+				case <-ctx.Done():
+					return
+				case <-tick.C:
+				}
+				for before = ready; ready < t.desc.LayerCount && t.b.mem.Wait(tag, ready, 0); {
+					ready++
+				}
+			}
+			cancel(errNoLayer)
+		}()
+	}
+	return ctx, func() { cancel(nil) }
 }
 
 // waitSlice bounds one sleep on a word, and so how late an end is noticed that

@@ -34,6 +34,11 @@ type crew struct {
 	failedAt atomic.Int64 // items from this one on are given up
 	bytes    atomic.Int64
 
+	// paced ends when an item fails, so that nobody waits for leave to do one
+	// after it; giveUp ends it. Both are nil if the delivery is not paced.
+	paced  context.Context
+	giveUp context.CancelFunc
+
 	mu    sync.Mutex // announces, and what follows
 	whole int        // rows done, counted from the first
 	ready []time.Duration
@@ -85,6 +90,10 @@ func (y *Delivery) runAnyOrder(ctx context.Context, sink transport.Sink, place *
 	}
 	items := c.groups * int64(c.rows.Len())
 	c.failedAt.Store(items)
+	if y.flow != nil {
+		c.paced, c.giveUp = context.WithCancel(ctx)
+		defer c.giveUp()
+	}
 
 	var wg sync.WaitGroup
 	for range min(int64(workers), items) - 1 {
@@ -116,10 +125,17 @@ func (c *crew) work(ctx context.Context) {
 func (c *crew) fail(i int64, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.failLocked(i, err)
+}
+
+func (c *crew) failLocked(i int64, err error) {
 	if c.err == nil || i < c.at {
 		c.err, c.at = err, i
 	}
 	c.failedAt.Store(min(i, c.failedAt.Load()))
+	if c.giveUp != nil {
+		c.giveUp()
+	}
 }
 
 // announce announces the layers of the rows that are whole, in order.
@@ -129,10 +145,7 @@ func (c *crew) announce(item int64) {
 	for c.whole < len(c.left) && c.left[c.whole].Load() == 0 {
 		for end := c.rows.Whole(c.whole); len(c.ready) < end; {
 			if err := c.sink.LayerReady(c.y.plan.First() + len(c.ready)); err != nil {
-				if c.err == nil || item < c.at {
-					c.err, c.at = err, item
-				}
-				c.failedAt.Store(min(item, c.failedAt.Load()))
+				c.failLocked(item, err)
 				return
 			}
 			c.ready = append(c.ready, c.y.d.cfg.Now().Sub(c.y.start))
@@ -221,10 +234,17 @@ func (h *hand) read(ctx context.Context, item int64, p part) error {
 		}
 		most := p.end - p.at // at least to the end of a block
 		if h.may.flow != nil {
-			var err error
-			if most, err = h.may.upTo(ctx, most, h.left); err != nil {
+			n, err := h.may.upTo(c.paced, most, h.left)
+			if err != nil && ctx.Err() == nil && c.paced.Err() != nil {
+				if item > c.failedAt.Load() {
+					return errGivenUp
+				}
+				n, err = h.may.upTo(ctx, most, h.left) // an item after this one has failed
+			}
+			if err != nil {
 				return err
 			}
+			most = n
 		}
 		addr, run := c.lands(&p)
 		n := min(run, maxPiece, most)

@@ -390,3 +390,35 @@ func TestNoAllocationPerPacedSlice(t *testing.T) {
 		t.Errorf("%v allocations for 64 slices, %v for 6400", small, large)
 	}
 }
+
+// TestFaultWhileOthersWaitForLeave: a worker whose read fails does not wait for
+// those that the link holds back for years, and neither does its client.
+func TestFaultWhileOthersWaitForLeave(t *testing.T) {
+	manyWorkers(t)
+	l, err := pace.New(pace.Config{Capacity: 1, Policy: bwsched.Equal{}}) // on the system's clock
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := desc(t, 40, 3, storage.BlockSize)
+	target(t, d, 0, nil)
+	f := newFake(d)
+	f.failAt = 1
+	f.onRead = func(int64, storage.ReadHint) {
+		for l.Stats().Waiting < 3 { // all the others
+			time.Sleep(time.Millisecond)
+		}
+	}
+	dl := New(f, Config{Workers: 4, Link: l})
+	y := schedule(t, dl, d)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if _, err = y.DeliverInto(ctx, transporttest.NewMemory(int(d.Target.Length))); !errors.Is(err, errFault) || ctx.Err() != nil {
+		t.Errorf("got %v, %v", err, ctx.Err())
+	}
+	_ = y.Close()
+	idle(t, dl, f)
+	left(t, l)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -43,6 +43,7 @@ func (l *Link) replan(now float64) {
 	}
 	l.changed, l.urgent = false, false
 	l.planned, l.epochEnd = now, now+float64(l.cfg.Epoch)
+	l.borrow.rebase(l.flows)
 	l.plan.now = now
 	l.plan.plan(&l.cfg, l.flows, &l.tenants)
 	l.stats.Plans++

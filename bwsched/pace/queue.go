@@ -18,6 +18,18 @@ func (q *queue) top() *Flow {
 	return q.flows[0]
 }
 
+// rebase takes the skew off the times of all flows of the queue, waiting or not,
+// which changes nothing between them. It would grow for as long as the link
+// lives, and the times would have fewer and fewer digits left.
+func (q *queue) rebase(all []*Flow) {
+	for _, f := range all {
+		if f.q == q {
+			f.due -= q.skew
+		}
+	}
+	q.skew = 0
+}
+
 // Len implements heap.Interface, as do Less, Swap, Push and Pop.
 func (q *queue) Len() int           { return len(q.flows) }
 func (q *queue) Less(i, j int) bool { return q.flows[i].due < q.flows[j].due }

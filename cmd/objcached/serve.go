@@ -125,7 +125,7 @@ finish and closes the store; a second signal ends the program at once.`,
 	fl.DurationVar(&f.Epoch, "epoch", 50*time.Millisecond, "how long rates hold; ttft-opt also plans at every arrival, first layer and finish")
 	fl.StringVar(&f.profile, "profile", "", "file that objcached calibrate wrote: mode threshold and margin, unless their flags are given, curves, and compute windows of requests that do not say theirs")
 	fl.StringVar(&f.ShmListen, "shm-listen", "", "path of a Unix socket, made with mode 0600, at which clients on this host hand over memory for layers to be put into; empty for none")
-	fl.Var(&f.shmBytes, "shm-bytes", "most memory that clients may hand over or register, on all ways together (default half of the machine's)")
+	fl.Var(&f.shmBytes, "shm-bytes", "most memory that clients may hand over or register, on all ways together (default half of the machine's); one tenant at most three quarters of it if there is a --credentials file")
 	fl.StringVar(&f.Fabric.Provider, "fabric-provider", "", "libfabric provider by which layers go into the memory of clients on other hosts: 'verbs;ofi_rxm' (RoCE, InfiniBand), efa (AWS), 'tcp;ofi_rxm' (any network, without RDMA), shm; empty for none. Needs a binary of make build-fabric")
 	fl.StringVar(&f.Fabric.Interface, "fabric-interface", "", "network interface whose device is used, like ens1f0; objcached doctor lists them (default: the fastest with an RDMA device, for verbs; else the provider chooses)")
 	fl.StringVar(&f.Fabric.Node, "fabric-node", "", "address of the device to use, in place of --fabric-interface")

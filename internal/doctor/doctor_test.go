@@ -221,13 +221,13 @@ func TestFaults(t *testing.T) {
 		{"container layer", "data directory", files(Files{FS: "overlay", Free: 8 << 30}), Warn, false, []string{"volume"}},
 		{"network", "data directory", files(Files{FS: "NFS", Free: 8 << 30}), Warn, false, []string{"network file system"}},
 		{"full", "data directory", files(Files{FS: "ext4", Free: 1 << 20}), Warn, false, []string{"Less than 1 GiB"}},
-		{"no O_DIRECT", "direct reads (O_DIRECT)", files(Files{FS: "tmpfs", Free: 8 << 30, Direct: unix.EINVAL}), Missing, false, []string{"page cache"}},
+		{"no O_DIRECT", "direct reads (O_DIRECT)", files(Files{FS: "tmpfs", Free: 8 << 30, Direct: unix.EINVAL}), Missing, false, []string{"does not have them", "not used yet"}},
 		{"O_DIRECT fails", "direct reads (O_DIRECT)", files(Files{FS: "ext4", Free: 8 << 30, Direct: unix.EIO}), Unknown, false, nil},
 
-		{"no io_uring", "io_uring", ring(unix.ENOSYS, ""), Missing, false, []string{"this kernel has none"}},
-		{"io_uring off", "io_uring", ring(unix.EPERM, "proc/sys/kernel/io_uring_disabled = 2"), Missing, false, []string{"io_uring_disabled=2"}},
+		{"no io_uring", "io_uring", ring(unix.ENOSYS, ""), Missing, false, []string{"this kernel has none", "not used yet"}},
+		{"io_uring off", "io_uring", ring(unix.EPERM, "proc/sys/kernel/io_uring_disabled = 2"), Missing, false, []string{"io_uring_disabled=2", "not used yet"}},
 		{"io_uring for root", "io_uring", ring(unix.EPERM, "proc/sys/kernel/io_uring_disabled = 1"), Missing, false, []string{"io_uring_group"}},
-		{"io_uring by seccomp", "io_uring", ring(unix.EPERM, "proc/sys/kernel/io_uring_disabled = 0"), Missing, false, []string{"seccomp"}},
+		{"io_uring by seccomp", "io_uring", ring(unix.EPERM, "proc/sys/kernel/io_uring_disabled = 0"), Missing, false, []string{"seccomp", "not used yet"}},
 		{"io_uring without memory", "io_uring", ring(unix.ENOMEM, ""), Unknown, false, nil},
 
 		{"no memfd", "sealed memory (memfd)", func(_ *testing.T, m *Machine) { m.Try.Seals = func(int) error { return unix.ENOSYS } }, Missing, false, nil},

@@ -11,6 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// unused goes with what this machine can do and the store does not do yet:
+// nobody should change a kernel for it.
+const unused = " (not used yet: all reads go through the page cache)"
+
 // data looks at the directory of a store. What is tried there is tried on
 // temporary files.
 func (m *Machine) data(dir string) []Check {
@@ -58,9 +62,9 @@ func (m *Machine) data(dir string) []Check {
 	checks := []Check{c}
 	switch {
 	case f.Direct == nil:
-		checks = append(checks, ok(direct, fmt.Sprintf("work on %s, in units of %d bytes", f.FS, f.DirectUnit)))
+		checks = append(checks, ok(direct, fmt.Sprintf("work on %s, in units of %d bytes%s", f.FS, f.DirectUnit, unused)))
 	case errors.Is(f.Direct, unix.EINVAL) || errors.Is(f.Direct, unix.EOPNOTSUPP):
-		checks = append(checks, missing(direct, f.FS+" does not have them: every read goes through the page cache",
+		checks = append(checks, missing(direct, f.FS+" does not have them"+unused,
 			"ext4 and XFS on a local disk have them."))
 	default:
 		checks = append(checks, unknown(direct, f.Direct.Error(), ""))
@@ -79,16 +83,16 @@ func (m *Machine) ioUring() Check {
 	switched := m.read("proc/sys/kernel/io_uring_disabled")
 	switch {
 	case err == nil:
-		return ok(name, "a ring can be made")
+		return ok(name, "a ring can be made"+unused)
 	case errors.Is(err, unix.ENOSYS):
-		return missing(name, "this kernel has none", "Linux 5.10 or newer has it, unless it was built without; gVisor has none.")
+		return missing(name, "this kernel has none"+unused, "Linux 5.10 or newer has it, unless it was built without; gVisor has none.")
 	case errors.Is(err, unix.EPERM) && switched == "2":
-		return missing(name, "switched off on this machine (kernel.io_uring_disabled=2)", "sysctl -w kernel.io_uring_disabled=0")
+		return missing(name, "switched off on this machine (kernel.io_uring_disabled=2)"+unused, "sysctl -w kernel.io_uring_disabled=0")
 	case errors.Is(err, unix.EPERM) && switched == "1":
-		return missing(name, "only for privileged processes (kernel.io_uring_disabled=1)",
+		return missing(name, "only for privileged processes (kernel.io_uring_disabled=1)"+unused,
 			"sysctl -w kernel.io_uring_disabled=0, or put the user into the group of kernel.io_uring_group.")
 	case errors.Is(err, unix.EPERM):
-		return missing(name, "refused: a container's seccomp profile does that", "Allow io_uring_setup, io_uring_enter and io_uring_register in the profile.")
+		return missing(name, "refused: a container's seccomp profile does that"+unused, "Allow io_uring_setup, io_uring_enter and io_uring_register in the profile.")
 	}
 	return unknown(name, fmt.Sprintf("io_uring_setup: %v", err), "")
 }

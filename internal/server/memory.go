@@ -42,6 +42,15 @@ type memory struct {
 	data       *deliver.Deliverer   // for single objects
 }
 
+// memoryLimits adds to what clients may register that no tenant can take all of
+// it from the others, as with the slots of requests.
+func memoryLimits(o Options, cfg registry.Config) registry.Config {
+	if o.Credentials != "" {
+		cfg.TenantBytes = max(1, cfg.Bytes/4*3)
+	}
+	return cfg
+}
+
 // openMemory opens all transports over one registry: its limits are for all of
 // them together.
 func openMemory(cfg registry.Config, open []OpenTransport, log *slog.Logger) (_ *memory, err error) {

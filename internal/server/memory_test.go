@@ -15,6 +15,7 @@ import (
 
 	"github.com/minio/minio-go/v7"
 
+	kv "github.com/objcached/objcached/client"
 	"github.com/objcached/objcached/descriptor"
 	"github.com/objcached/objcached/transport"
 	"github.com/objcached/objcached/transport/registry"
@@ -250,5 +251,35 @@ func TestTransportsOfOneName(t *testing.T) {
 		return nil, broken
 	}}, nil); !errors.Is(err, broken) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestNoTenantTakesAllMemory: what one tenant has registered leaves something
+// to the others.
+func TestNoTenantTakesAllMemory(t *testing.T) {
+	r, _, _ := startShm(t, 1, 10) // 64 MiB for all
+	tenant := func(access, secret string) *kv.Client {
+		c, err := kv.New(kv.Config{Endpoint: r.url, AccessKey: access, SecretKey: secret, Bucket: "kvs", Retries: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.Close)
+		return c
+	}
+	greedy, other := tenant(rootKey, rootSecret), tenant("OTHERKEY", "the secret of other")
+	first, err := greedy.Register(t.Context(), 48<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var e *kv.Error
+	if b, err := greedy.Register(t.Context(), 8<<20); !errors.As(err, &e) || e.StatusCode != 503 {
+		t.Errorf("more than three quarters: %v, %v", b, err)
+	}
+	second, err := other.Register(t.Context(), 16<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(first.Close(), second.Close()); err != nil {
+		t.Error(err)
 	}
 }

@@ -64,7 +64,8 @@ type Options struct {
 	Calibration *profile.Profile
 	// ShmListen is the path of the Unix socket that takes clients' memory;
 	// empty: none. ShmBytes is the most they may register, by whatever transport;
-	// 0: half of the machine's.
+	// 0: half of the machine's. One tenant may register three quarters of it where
+	// there are users besides root.
 	ShmListen string
 	ShmBytes  int64
 	// Fabric reaches memory on other hosts by libfabric; none if it has no Provider.
@@ -137,7 +138,7 @@ func Open(ctx context.Context, o Options, notices io.Writer) (_ *Server, err err
 	var memCloser io.Closer
 	if len(transports) > 0 {
 		var m *memory
-		if m, err = openMemory(registry.Config{Bytes: cmp.Or(o.ShmBytes, shm.HalfOfMemory())}, transports, o.Logger); err != nil {
+		if m, err = openMemory(memoryLimits(o, registry.Config{Bytes: cmp.Or(o.ShmBytes, shm.HalfOfMemory())}), transports, o.Logger); err != nil {
 			return nil, err
 		}
 		defer func() {

@@ -116,7 +116,7 @@ type Config struct {
 	Transfers           int // deliveries under way; default 1024
 	TenantTransfers     int // of one tenant; default 256
 
-	PendingFor time.Duration // how long an id is good for; default 5 s
+	PendingFor time.Duration // how long an id is good for, and a second more per GiB; default 5 s
 	Idle       time.Duration // how long an unused handle is; default 10 min
 
 	Now  func() time.Time // default time.Now
@@ -255,16 +255,21 @@ func (g *Registry) Reserve(owner Owner, provider string, length int64) (id strin
 	case h.Pending >= g.cfg.TenantPending:
 		return "", 0, &BusyError{"registrations of this tenant not confirmed"}
 	}
+	expires = g.cfg.PendingFor + MapTime(length)
 	r := &Registration{g: g, owner: owner, provider: provider, length: length, id: id, released: make(chan struct{}),
-		deadline: g.cfg.Now().Add(g.cfg.PendingFor), grants: map[*Grant]struct{}{}}
+		deadline: g.cfg.Now().Add(expires), grants: map[*Grant]struct{}{}}
 	g.ids[id], g.all[r] = r, struct{}{}
 	for _, h := range [...]*Stats{&g.total, h} {
 		h.Bytes += length
 		h.Registrations++
 		h.Pending++
 	}
-	return id, g.cfg.PendingFor, nil
+	return id, expires, nil
 }
+
+// MapTime is what a transport may take to map or pin so many bytes, besides the
+// time that a short step takes: some 0.1 s per GiB are usual.
+func MapTime(length int64) time.Duration { return time.Duration(length>>30) * time.Second }
 
 // token makes an id or a handle.
 func (g *Registry) token() (string, error) {

@@ -292,6 +292,30 @@ func TestExpiresWhileAttached(t *testing.T) {
 	}
 }
 
+// TestLargeMemoryHasTime: an id is good for as long as its memory takes to be mapped.
+func TestLargeMemoryHasTime(t *testing.T) {
+	var c clock
+	g := newRegistry(t, Config{Now: c.now, Bytes: 1 << 40})
+	id, d, err := g.Reserve(alice, "ram", 100<<30)
+	if err != nil || d < 50*time.Second {
+		t.Fatalf("%v, %v", d, err)
+	}
+	m := &ram{t: t}
+	if _, err := g.Attach(t.Context(), id, "ram", func(int64) (Memory, error) {
+		c.add(20 * time.Second)
+		g.Expire()
+		return m, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := g.Confirm(alice, id, m.nonce); err != nil {
+		t.Error(err)
+	}
+	if _, d, err := g.Reserve(alice, "ram", page); err != nil || d != 5*time.Second {
+		t.Errorf("a small one has %v, %v", d, err)
+	}
+}
+
 // TestExpiry: ids and unused handles end; use and renewal put that off.
 func TestExpiry(t *testing.T) {
 	var c clock

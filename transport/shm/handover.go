@@ -145,7 +145,11 @@ func (s *Server) take(c *net.UnixConn) (*registry.Registration, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, _, err := c.WriteMsgUnix([]byte{0}, unix.UnixRights(int(wfd.Fd())), nil); err != nil {
+	err = c.SetDeadline(time.Now().Add(handOver)) // anew: mapping has taken its time
+	if err == nil {
+		_, _, err = c.WriteMsgUnix([]byte{0}, unix.UnixRights(int(wfd.Fd())), nil)
+	}
+	if err != nil {
 		r.Revoke()
 		return nil, err
 	}
