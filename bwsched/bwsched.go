@@ -55,6 +55,12 @@ func Target(p Policy, r Request) float64 {
 	return ZeroStall(r)
 }
 
+// Learns reports whether p plans by curves if UseCurves gives it some.
+func Learns(p Policy) bool {
+	_, ok := p.(interface{ useCurves(*Curves) })
+	return ok
+}
+
 // UseCurves gives the curves learnt so far to p, if it is a policy that learns.
 // They stay the caller's, who may go on observing between two calls of Rates.
 func UseCurves(p Policy, c *Curves) {

@@ -187,6 +187,14 @@ func (s *Curves) get(class string) *Curve {
 	return c
 }
 
+// Begin gives a class that has no curve a copy of one that is known from
+// elsewhere. A nil curve begins nothing.
+func (s *Curves) Begin(class string, from *Curve) {
+	if from != nil && class != "" && len(class) <= maxClassName && s.Class(class) == nil {
+		s.get(class).Merge(from)
+	}
+}
+
 // Class returns the curve of a class, nil if there is none.
 func (s *Curves) Class(class string) *Curve {
 	if s == nil || class == "" {

@@ -1,6 +1,7 @@
 package pace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -57,6 +58,8 @@ type Flow struct {
 	owed        float64 // instead, in bytes, while the rate is 0
 	first, last *waiter // queue
 	bytes       int64
+
+	learn learner
 
 	joined  float64
 	settled float64 // up to when area counts
@@ -256,13 +259,15 @@ func (f *Flow) LayerDone() {
 	if f.closed || !f.spec.pooled() {
 		return
 	}
-	l.mark(l.now(), f.layers == 1)
+	now := l.now()
+	f.learnLayer(now)
+	l.mark(now, f.layers == 1)
 }
 
 // request is the flow as the policy sees it now.
 func (f *Flow) request(now float64) bwsched.Request {
 	return bwsched.Request{LayerBytes: float64(f.spec.LayerBytes), Compute: f.spec.Compute,
-		Layers: max(1, f.spec.Layers-f.layers), Started: f.layers > 0, Class: f.spec.Class,
+		Layers: max(1, f.spec.Layers-f.layers), Started: f.layers > 0, Class: cmp.Or(f.learn.class, f.spec.Class),
 		Age: time.Duration(now - f.joined)}
 }
 

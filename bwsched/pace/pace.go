@@ -57,6 +57,9 @@ type Config struct {
 	Burst time.Duration
 	// MaxFlows bounds the flows joined; default 1024.
 	MaxFlows int
+	// Curves is what is known of classes of requests beforehand, for a policy
+	// that learns. They are only read. nil: nothing.
+	Curves *bwsched.Curves
 	// Tenants holds limits by tenant; a tenant not in it has none.
 	Tenants map[string]Limits
 
@@ -75,10 +78,11 @@ var ErrClosed = errors.New("pace: closed")
 type Link struct {
 	cfg     Config
 	clock   Clock
-	start   int64   // of the clock
-	replans bool    // plan at every change, and lend what is not asked for
-	burst   float64 // of a flow, in ns
-	credit  float64 // of the link: the same, or two quanta if that is more
+	start   int64           // of the clock
+	learnt  *bwsched.Curves // under mu; nil: the policy does not learn
+	replans bool            // plan at every change, and lend what is not asked for
+	burst   float64         // of a flow, in ns
+	credit  float64         // of the link: the same, or two quanta if that is more
 	ended   chan struct{}
 
 	mu      sync.Mutex
@@ -146,6 +150,10 @@ func newLink(cfg Config) (*Link, error) {
 	l.credit = max(l.burst, 2*MaxQuantum*1e9/cfg.Capacity)
 	l.due = -l.credit
 	l.stats.Capacity, l.stats.Policy = cfg.Capacity, cfg.Policy.Name()
+	if bwsched.Learns(cfg.Policy) {
+		l.learnt = new(bwsched.Curves)
+		bwsched.UseCurves(cfg.Policy, l.learnt)
+	}
 	var err error
 	l.tenants, err = newTenants(cfg)
 	return l, err
@@ -255,6 +263,7 @@ type Stats struct {
 	Waited  time.Duration // by all Takes together, cancelled ones included
 	Plans   int64
 	Refused int64 // Joins
+	Learnt  int64 // deliveries that a policy which learns has taken for measurements
 }
 
 // Stats returns the counters as of now.
@@ -285,7 +294,7 @@ func (l *Link) Join(ctx context.Context, s Spec) (*Flow, error) {
 		return nil, err
 	}
 	now := l.now()
-	f := &Flow{l: l, spec: s, tenant: t, q: &l.own, at: -1, index: len(l.flows), joined: now, settled: now}
+	f := &Flow{l: l, spec: s, tenant: t, q: &l.own, at: -1, index: len(l.flows), joined: now, settled: now, learn: l.learnFrom(&s)}
 	if l.replans && t.MaxRate == 0 { // what is lent knows no ceiling
 		f.q = &l.borrow
 	}

@@ -24,10 +24,10 @@ func openLink(o Options, limits map[string]tenant.Limits) (*pace.Link, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c := o.Calibration; c != nil && c.Curves != nil {
-		bwsched.UseCurves(policy, c.Curves) // nobody observes them: they stay as they were read
-	}
 	cfg := pace.Config{Capacity: float64(o.LinkRate), Policy: policy, Epoch: o.Epoch, Tenants: make(map[string]pace.Limits, len(limits))}
+	if c := o.Calibration; c != nil {
+		cfg.Curves = c.Curves
+	}
 	for name, l := range limits {
 		cfg.Tenants[name] = pace.Limits(l)
 	}
@@ -59,5 +59,6 @@ func registerLink(reg prometheus.Registerer, policy string, stats func() pace.St
 	counter("bytes_total", "Bytes that were given leave.", func(s pace.Stats) float64 { return float64(s.Bytes) })
 	counter("wait_seconds_total", "Time that pieces have waited for leave, together.", func(s pace.Stats) float64 { return s.Waited.Seconds() })
 	counter("plans_total", "Plans of rates made.", func(s pace.Stats) float64 { return float64(s.Plans) })
+	counter("learnt_total", "Deliveries from which a policy that learns has taken a point of its curves.", func(s pace.Stats) float64 { return float64(s.Learnt) })
 	counter("refused_total", "Deliveries refused because of a limit of the link.", func(s pace.Stats) float64 { return float64(s.Refused) })
 }
