@@ -20,12 +20,9 @@ func openLink(o Options, limits map[string]tenant.Limits) (*pace.Link, error) {
 		}
 		return nil, nil
 	}
-	policy, err := bwsched.ByName(o.Policy, float64(o.Margin))
+	policy, err := linkPolicy(o)
 	if err != nil {
 		return nil, err
-	}
-	if c := o.Calibration; c != nil && c.Curves != nil {
-		bwsched.UseCurves(policy, c.Curves) // nobody observes them: they stay as they were read
 	}
 	cfg := pace.Config{Capacity: float64(o.LinkRate), Policy: policy, Epoch: o.Epoch, Tenants: make(map[string]pace.Limits, len(limits))}
 	for name, l := range limits {
@@ -37,6 +34,15 @@ func openLink(o Options, limits map[string]tenant.Limits) (*pace.Link, error) {
 	}
 	o.Logger.Info("KV deliveries are paced", "rate", o.LinkRate.String(), "policy", o.Policy)
 	return link, nil
+}
+
+// linkPolicy makes the policy, and tells it what calibration has found out.
+func linkPolicy(o Options) (bwsched.Policy, error) {
+	p, err := bwsched.ByName(o.Policy, float64(o.Margin))
+	if err == nil && o.Calibration != nil && o.Calibration.Curves != nil {
+		bwsched.UseCurves(p, o.Calibration.Curves) // nobody observes them: they stay as they were read
+	}
+	return p, err
 }
 
 // registerLink exposes what a link does.
