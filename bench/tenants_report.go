@@ -156,7 +156,7 @@ Every byte of the first round was checked.`)
 func (r *TenantsReport) Plot(file string) error {
 	var row []*plot.Plot
 	for _, w := range r.Workloads {
-		p := newPlot(fmt.Sprintf("Workload %s, %.3g Gbps", w.Name, w.CapGbps), "added TTFT, all requests (ms)")
+		p := newPlot(fmt.Sprintf("Workload %s, %.4g Gbps", w.Name, w.CapGbps), "added TTFT, all requests (ms)")
 		var names []string
 		high := 0.0
 		var predicted, rounds plotter.XYs
