@@ -151,6 +151,10 @@ func (b *Tenants) predict(loads []load) ([]*WorkloadReport, error) {
 		for _, q := range w.Requests {
 			wr.ComputeMs += millis(q.Compute) * float64(q.Layers)
 		}
+		together := slices.Clone(w.Requests)
+		for i := range together {
+			together[i].Arrive = 0
+		}
 		for _, name := range b.Policies {
 			policy, err := bwsched.ByName(name, b.margin())
 			if err != nil {
@@ -160,7 +164,14 @@ func (b *Tenants) predict(loads []load) ([]*WorkloadReport, error) {
 			if err != nil {
 				return nil, err
 			}
+			batch, err := sim.Run(together, sim.Options{Capacity: w.Capacity, Policy: policy})
+			if err != nil {
+				return nil, err
+			}
 			p := &PolicyReport{Name: name}
+			for _, one := range batch {
+				p.PredictedBatch += 1000 * one.Added
+			}
 			for i, one := range res {
 				p.Requests = append(p.Requests, TenantReport{Name: w.Requests[i].Name, Predicted: 1000 * one.Added})
 				p.Predicted += 1000 * one.Added

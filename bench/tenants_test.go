@@ -119,6 +119,9 @@ func TestTenantsPredicts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if got, want := reports[1].find("cal-stall-opt").PredictedBatch*float64(cut.speed), 480.9; math.Abs(got-want) > 10 {
+			t.Errorf("%+v: calibrated held to the end adds %v ms to workload A, about %v by hand", cut, got, want)
+		}
 		for i, w := range []sim.Workload{sim.Workloads()[2], sim.Workloads()[0]} {
 			for k := range w.Requests {
 				w.Requests[k].Arrive = time.Duration(k) * time.Millisecond

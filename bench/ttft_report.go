@@ -183,10 +183,7 @@ func (r *TTFTReport) WriteTable(w io.Writer) error {
 			skipped++
 			continue
 		}
-		verdict := "within " + row.Bound
-		if row.Bound == "under 10 ms" {
-			verdict = row.Bound
-		}
+		verdict := "met: " + row.Bound
 		if !row.Met {
 			verdict = "MISSED: " + row.Bound
 			missed++

@@ -20,7 +20,7 @@ func openLink(o Options, limits map[string]tenant.Limits) (*pace.Link, error) {
 		}
 		return nil, nil
 	}
-	policy, err := bwsched.ByName(o.Policy, float64(o.Margin))
+	policy, err := linkPolicy(o)
 	if err != nil {
 		return nil, err
 	}
@@ -37,6 +37,15 @@ func openLink(o Options, limits map[string]tenant.Limits) (*pace.Link, error) {
 	}
 	o.Logger.Info("KV deliveries are paced", "rate", o.LinkRate.String(), "policy", o.Policy)
 	return link, nil
+}
+
+// linkPolicy makes the policy, and tells it what calibration has found out.
+func linkPolicy(o Options) (bwsched.Policy, error) {
+	p, err := bwsched.ByName(o.Policy, float64(o.Margin))
+	if err == nil && o.Calibration != nil && o.Calibration.Curves != nil {
+		bwsched.UseCurves(p, o.Calibration.Curves) // nobody observes them: they stay as they were read
+	}
+	return p, err
 }
 
 // registerLink exposes what a link does.
