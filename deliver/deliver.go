@@ -38,6 +38,7 @@ type Config struct {
 
 	MaxDeliveries int   // prepared and not yet closed; default 256
 	MaxOpen       int   // chunk objects open in all of them; default 131,072
+	Share         bool  // leave a quarter of these two to other tenants
 	StagingBytes  int   // staging buffer of one response body; default stream.DefaultBuffer
 	WindowBytes   int64 // block window of one delivery; default 16 MiB, negative: none
 	WindowTotal   int64 // block windows of all deliveries; default 128 MiB
@@ -67,7 +68,7 @@ type Deliverer struct {
 func New(store storage.Store, cfg Config) *Deliverer {
 	cfg.setDefaults()
 	return &Deliverer{store: store, cfg: cfg, bodies: stream.NewPool(cfg.StagingBytes), observe: cfg.Observer,
-		held: limits{maxDeliveries: int64(cfg.MaxDeliveries), maxOpen: int64(cfg.MaxOpen), maxWindow: cfg.WindowTotal}}
+		held: limits{maxDeliveries: int64(cfg.MaxDeliveries), maxOpen: int64(cfg.MaxOpen), maxWindow: cfg.WindowTotal, share: cfg.Share}}
 }
 
 func (c *Config) setDefaults() {
@@ -97,14 +98,20 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// Prepare opens every chunk of a validated descriptor once, checks that each
+// Prepare is PrepareFor of a store with one tenant.
+func (d *Deliverer) Prepare(ctx context.Context, bucket string, desc *descriptor.Descriptor) (*Delivery, error) {
+	return d.PrepareFor(ctx, "", bucket, desc)
+}
+
+// PrepareFor opens every chunk of a validated descriptor once, checks that each
 // is L*S bytes long, and chooses the mode. It returns *descriptor.MissingError
 // (on_missing fail), *descriptor.ChunkSizeError, *descriptor.BusyError or an
-// error of the store. The caller closes what it gets.
-func (d *Deliverer) Prepare(ctx context.Context, bucket string, desc *descriptor.Descriptor) (*Delivery, error) {
+// error of the store. The caller closes what it gets. What the delivery holds
+// counts as the tenant's.
+func (d *Deliverer) PrepareFor(ctx context.Context, tenant, bucket string, desc *descriptor.Descriptor) (*Delivery, error) {
 	start := d.cfg.Now()
 	n := len(desc.ChunkKeys)
-	if err := d.held.enter(n); err != nil {
+	if err := d.held.enter(tenant, n); err != nil {
 		d.observe.Refused(err.Limit)
 		return nil, err
 	}
@@ -121,12 +128,12 @@ func (d *Deliverer) Prepare(ctx context.Context, bucket string, desc *descriptor
 	}
 	if err != nil {
 		storage.CloseAll(objs)
-		d.held.leave(n)
+		d.held.leave(tenant, n)
 		return nil, err
 	}
-	d.held.giveBack(n - len(objs))
+	d.held.giveBack(tenant, n-len(objs))
 	mode := d.mode(desc, len(objs))
-	return &Delivery{d: d, desc: desc, objs: objs, mode: mode, plan: agg.New(desc, len(objs), mode), start: start}, nil
+	return &Delivery{d: d, tenant: tenant, desc: desc, objs: objs, mode: mode, plan: agg.New(desc, len(objs), mode), start: start}, nil
 }
 
 func checkSizes(objs []storage.Object, desc *descriptor.Descriptor) error {
@@ -154,6 +161,7 @@ func (d *Deliverer) mode(desc *descriptor.Descriptor, n int) descriptor.Mode {
 // Its methods are for one goroutine.
 type Delivery struct {
 	d      *Deliverer
+	tenant string
 	desc   *descriptor.Descriptor
 	objs   []storage.Object // in prefix order
 	mode   descriptor.Mode
@@ -317,7 +325,7 @@ func (y *Delivery) Close() error {
 		y.flow.Close()
 	}
 	storage.CloseAll(y.objs)
-	y.d.held.leave(len(y.objs))
+	y.d.held.leave(y.tenant, len(y.objs))
 	y.objs = nil
 	return nil
 }

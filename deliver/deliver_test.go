@@ -261,8 +261,8 @@ func TestTruncate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if y.Matched() != have || y.Size() != int64(have)*3000 || dl.held.open != int64(have) {
-			t.Errorf("matched %d, size %d, %d held, want %d chunks", y.Matched(), y.Size(), dl.held.open, have)
+		if y.Matched() != have || y.Size() != int64(have)*3000 || dl.held.all.open != int64(have) {
+			t.Errorf("matched %d, size %d, %d held, want %d chunks", y.Matched(), y.Size(), dl.held.all.open, have)
 		}
 		_ = y.Close()
 		deliverBoth(t, dl, f, d)

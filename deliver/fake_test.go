@@ -195,9 +195,9 @@ func idle(t testing.TB, d *Deliverer, f *fakeStore) {
 	t.Helper()
 	d.held.mu.Lock()
 	defer d.held.mu.Unlock()
-	if d.held.deliveries != 0 || d.held.open != 0 || d.held.window != 0 || f.pins.Load() != 0 {
+	if d.held.all.deliveries != 0 || d.held.all.open != 0 || d.held.window != 0 || f.pins.Load() != 0 {
 		t.Errorf("still held: %d deliveries, %d chunks, %d window bytes, %d pins",
-			d.held.deliveries, d.held.open, d.held.window, f.pins.Load())
+			d.held.all.deliveries, d.held.all.open, d.held.window, f.pins.Load())
 	}
 }
 

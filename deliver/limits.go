@@ -10,42 +10,78 @@ import (
 // request that does not fit is refused, and its client comes back.
 type limits struct {
 	maxDeliveries, maxOpen, maxWindow int64
+	share                             bool // leave a quarter to other tenants
 
-	mu         sync.Mutex
-	deliveries int64
-	open       int64 // chunk objects
-	window     int64 // bytes
+	mu      sync.Mutex
+	all     holding
+	tenants map[string]*holding // those who hold anything
+	window  int64               // bytes
 }
 
-// enter admits a delivery of n chunks.
-func (l *limits) enter(n int) *descriptor.BusyError {
+// holding is what all deliveries or a tenant's hold.
+type holding struct {
+	deliveries int64
+	open       int64 // chunk objects
+}
+
+// admits reports whether there is room for one more delivery, of n chunks. One
+// larger than the limit itself runs when it is alone.
+func (h *holding) admits(n int, deliveries, open int64) (limit string) {
+	switch {
+	case h.deliveries >= deliveries:
+		return "deliveries"
+	case h.open > 0 && h.open+int64(n) > open:
+		return "chunks open"
+	}
+	return ""
+}
+
+// enter admits a tenant's delivery of n chunks.
+func (l *limits) enter(tenant string, n int) *descriptor.BusyError {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.deliveries >= l.maxDeliveries {
-		return &descriptor.BusyError{Limit: "deliveries at one time"}
+	if over := l.all.admits(n, l.maxDeliveries, l.maxOpen); over != "" {
+		return &descriptor.BusyError{Limit: over + " at one time"}
 	}
-	// A delivery larger than the limit itself runs when it is alone.
-	if l.open > 0 && l.open+int64(n) > l.maxOpen {
-		return &descriptor.BusyError{Limit: "chunks open at one time"}
+	h := l.tenants[tenant]
+	if h == nil {
+		h = new(holding)
 	}
-	l.deliveries++
-	l.open += int64(n)
+	if l.share {
+		if over := h.admits(n, max(1, l.maxDeliveries/4*3), l.maxOpen/4*3); over != "" {
+			return &descriptor.BusyError{Limit: over + " of this tenant at one time"}
+		}
+	}
+	if l.tenants == nil {
+		l.tenants = make(map[string]*holding)
+	}
+	l.tenants[tenant] = h
+	for _, h := range [...]*holding{&l.all, h} {
+		h.deliveries++
+		h.open += int64(n)
+	}
 	return nil
 }
 
 // giveBack returns n chunks that a delivery turned out not to need.
-func (l *limits) giveBack(n int) {
+func (l *limits) giveBack(tenant string, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.open -= int64(n)
+	l.all.open -= int64(n)
+	l.tenants[tenant].open -= int64(n)
 }
 
 // leave ends a delivery that holds n chunks.
-func (l *limits) leave(n int) {
+func (l *limits) leave(tenant string, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.deliveries--
-	l.open -= int64(n)
+	for _, h := range [...]*holding{&l.all, l.tenants[tenant]} {
+		h.deliveries--
+		h.open -= int64(n)
+	}
+	if *l.tenants[tenant] == (holding{}) {
+		delete(l.tenants, tenant)
+	}
 }
 
 // takeWindow grants up to want bytes of window memory, as much as is left.

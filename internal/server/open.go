@@ -125,7 +125,7 @@ func Open(ctx context.Context, o Options, notices io.Writer) (_ *Server, err err
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registerStore(reg, store.Stats)
-	data := deliver.New(store, deliver.Config{Threshold: o.ModeThreshold, AggBytes: o.AggSize, Observer: newDeliveries(reg), Link: link, Profile: o.Calibration})
+	data := deliver.New(store, deliver.Config{Threshold: o.ModeThreshold, AggBytes: o.AggSize, Share: o.Credentials != "", Observer: newDeliveries(reg), Link: link, Profile: o.Calibration})
 	transports := o.Transports
 	if o.ShmListen != "" { // first: where it can be had, nothing is faster
 		transports = append([]OpenTransport{openShm(o.ShmListen)}, transports...)
@@ -156,7 +156,7 @@ func Open(ctx context.Context, o Options, notices io.Writer) (_ *Server, err err
 		Gateway: gateway.Config{
 			Store: store, Memory: mem, Tenants: users, Domains: o.Domains, Region: o.Region,
 			Deliverer: gateway.DelivererFunc(func(ctx context.Context, who *tenant.Identity, bucket string, d *descriptor.Descriptor) (gateway.Delivery, error) {
-				y, err := data.Prepare(ctx, bucket, d)
+				y, err := data.PrepareFor(ctx, who.Tenant, bucket, d)
 				if err != nil {
 					return nil, err // not a nil *Delivery in an interface
 				}
