@@ -158,11 +158,11 @@ func (b *Layerwise) checkAll(ctx context.Context, things []thing, dst []byte) er
 func (b *Layerwise) measure(ctx context.Context, things []thing, dst []byte) ([][]Sample, error) {
 	bar := b.Progress("measuring", int64(b.Rounds*len(things)))
 	defer bar.Done()
-	runtime.GC() // what came before is not to be collected during a round
 	samples := make([][]Sample, len(things))
 	for r := range b.Rounds {
 		for k := range things {
 			i := (k + r) % len(things)
+			runtime.GC() // nobody pays for what another left
 			cpu := startCPU(things[i].pid)
 			s, err := things[i].run(ctx, dst)
 			if err != nil {

@@ -108,12 +108,16 @@ const (
 	futexWake = 1
 )
 
-// wake wakes all who wait on a word.
-func wake(word *uint32) {
+// wake wakes all who wait on a word, and reports whether someone did.
+func wake(word *uint32) bool {
 	const all = 1 << 30
 	// It cannot fail on a word that is mapped.
-	_, _, _ = unix.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWake, all, 0, 0, 0)
+	n, _, err := unix.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWake, all, 0, 0, 0)
+	return err == 0 && n > 0
 }
+
+// yield lets others run on this core first.
+func yield() { _, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
 
 // wait sleeps until the word is woken, is no longer old, or d has passed. It
 // may return early.

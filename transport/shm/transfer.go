@@ -93,24 +93,33 @@ func (t *Transfer) usable() error {
 // LayerReady sets the layer's word and wakes the client. Bytes of other layers
 // may be lent meanwhile.
 func (t *Transfer) LayerReady(layer int) error {
+	woke, err := t.layerReady(layer - t.grant.FirstLayer)
+	if woke {
+		// Where all cores are reading, the one who waits would not run before a
+		// reader's time slice is over, milliseconds after its layer.
+		yield()
+	}
+	return err
+}
+
+func (t *Transfer) layerReady(i int) (woke bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err := t.usable(); err != nil {
-		return err
+		return false, err
 	}
-	i := layer - t.grant.FirstLayer
 	if i < 0 || i >= t.grant.Layers {
-		return errLayer
+		return false, errLayer
 	}
-	t.announce(1 + i)
-	return nil
+	return t.announce(1 + i), nil
 }
 
-// announce sets a word of the row. The store orders all bytes before it.
-func (t *Transfer) announce(word int) {
+// announce sets a word of the row and reports whether someone was waiting for
+// it. The store orders all bytes before it.
+func (t *Transfer) announce(word int) (woke bool) {
 	w := wordAt(t.words, t.grant.Slot*row+word)
 	atomic.StoreUint32(w, t.grant.Generation)
-	wake(w)
+	return wake(w)
 }
 
 // Close says that nothing more will be written. The caller has let go of what
